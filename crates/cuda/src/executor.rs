@@ -66,7 +66,8 @@ impl Cuda {
         Device::open(ordinal).map(|device| Cuda { device, cudnn: true })
     }
 
-    /// The same GPU, with convolutions as products of patches even where cuDNN is there: slower, and the same up to rounding.
+    /// The same GPU, with convolutions as products of patches even where cuDNN is there: slower, and the same up to
+    /// rounding.
     pub fn without_cudnn(&self) -> Self {
         Cuda { device: self.device.clone(), cudnn: false }
     }
@@ -106,8 +107,8 @@ impl Cuda {
         CudaRun::new(program.clone(), compiled, dnn, &self.device)
     }
 
-    /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
-    /// is planned; the answer is how many there are.
+    /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for
+    /// its own when it is planned; the answer is how many there are.
     pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
         let mut texts = BTreeSet::new();
         for program in programs {
@@ -127,8 +128,8 @@ impl Cuda {
         self.device.forget_peak()
     }
 
-    /// Bytes that were copied between this GPU and the host since it was opened. The difference of two such counts says what
-    /// crossed between them.
+    /// Bytes that were copied between this GPU and the host since it was opened. The difference of two such counts says
+    /// what crossed between them.
     pub fn copied_bytes(&self) -> CopiedBytes {
         let (to_host, to_device) = self.device.copied();
         CopiedBytes { to_host, to_device }
@@ -147,8 +148,8 @@ impl Cuda {
 }
 
 impl Executor for Cuda {
-    /// Begins to plan the program on a thread of its own, so that the caller can build the next one meanwhile; what cannot be planned
-    /// is said by the first run.
+    /// Begins to plan the program on a thread of its own, so that the caller can build the next one meanwhile; what
+    /// cannot be planned is said by the first run.
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
         // The library of convolutions is used by one thread at a time.
         if self.dnn(program).is_some() {

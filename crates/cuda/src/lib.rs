@@ -1,14 +1,14 @@
 //! Plans a program and runs it on an NVIDIA GPU.
 //!
-//! The driver and the libraries are looked for when [`Cuda::new`] is called, so a program that links this crate builds and runs
-//! on machines without any of them. Kernels are written from the groups that `bilevel-plan` makes, compiled by NVRTC and
-//! kept on disk; matrix products go through cuBLASLt, and convolutions
-//! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
-//! runs side by side, and nothing crosses to the host before somebody reads it.
+//! The driver and the libraries are looked for when [`Cuda::new`] is called, so a program that links this crate builds
+//! and runs on machines without any of them. Kernels are written from the groups that `bilevel-plan` makes, compiled by
+//! NVRTC and kept on disk; matrix products go through cuBLASLt, and convolutions through cuDNN where it is there. One
+//! step of a program's loop is one CUDA graph, in which independent work runs side by side, and nothing crosses to the
+//! host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `capture.rs`, `events.rs`, `storage.rs`, `blas.rs`, `products.rs`, `trial.rs`, `dnn.rs` and the files of
-//! that name, `rehearsal.rs`, `compile.rs`, `load.rs`, `start.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with
-//! addresses that the plan gives.
+//! Unsafe code is in `driver.rs`, `capture.rs`, `events.rs`, `storage.rs`, `blas.rs`, `products.rs`, `trial.rs`,
+//! `dnn.rs` and the files of that name, `rehearsal.rs`, `compile.rs`, `load.rs`, `start.rs`, `run.rs` and `later.rs`:
+//! calls of the driver and of the libraries, with addresses that the plan gives.
 
 mod autotune;
 mod codegen;

@@ -11,7 +11,8 @@ pub(crate) const ALIGN: usize = 256;
 /// Smaller results stay in the second cache from the loop that computes them to the next.
 const REMAT_MIN_BYTES: usize = 1 << 20;
 
-/// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one number.
+/// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one
+/// number.
 pub(crate) const NO_ALIAS_BYTES: usize = 32 << 10;
 
 /// Numbers of two bytes in a load of 16.

@@ -1,4 +1,5 @@
-//! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is needed.
+//! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is
+//! needed.
 
 mod common;
 
@@ -12,7 +13,8 @@ use bilevel_plan::channels_last;
 use common::can_compile;
 use std::collections::BTreeSet;
 
-/// Compiles every kernel of these cases once. There must be more than so many, whether or not NVRTC is there to compile them.
+/// Compiles every kernel of these cases once. There must be more than this many, whether or not NVRTC is there to
+/// compile them.
 fn compile(cases: &[Case], architecture: u32, more_than: usize) {
     let texts: BTreeSet<String> = cases.iter().flat_map(|case| kernel_texts(&case.program).unwrap()).collect();
     assert!(texts.len() > more_than, "{} kernels", texts.len());
@@ -101,7 +103,8 @@ fn random_programs_compile() {
     compile(&cases, 90, 300);
 }
 
-/// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded instead.
+/// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded
+/// instead.
 #[test]
 fn no_place_in_memory_is_chosen_by_a_condition() {
     let (mut texts, mut bounded) = (0, 0);

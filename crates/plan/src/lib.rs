@@ -1,5 +1,5 @@
-//! Planning: from a program to what an executor runs. This crate decides everything that executors share, and knows no
-//! machine beyond a small [`Target`]:
+//! Plans a program for an executor: lowering, fusion, scheduling and memory, for any machine that a small [`Target`]
+//! describes.
 //!
 //! 1. *Lowering* turns operations that only move elements into [`View`]s, gives every operand as a view of some node's memory,
 //!    and brings matrix products into one form, [`DotLayout`].

@@ -8,12 +8,12 @@ use bilevel_graph::Result;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-/// Every byte of the memory at first. GPUs run faster on zeros than on what programs compute with; these bytes are small ordinary numbers
-/// in any type of operands: 0.0115 in 32 bits and in their upper 16, and 1.5e-18 in 64.
+/// Every byte of the memory at first. GPUs run faster on zeros than on what programs compute with; these bytes are
+/// small ordinary numbers in any type of operands: 0.0115 in 32 bits and in their upper 16, and 1.5e-18 in 64.
 const FILL_BYTE: u8 = 0x3c;
 
-/// How many of what is on trial run side by side, as in a program with branches: what takes all of a GPU to be done soon may take more of its
-/// time than what leaves some of it to others.
+/// How many of what is on trial run side by side, as in a program with branches: what takes all of a GPU to be done
+/// soon may take more of its time than what leaves some of it to others.
 const PARALLEL_TRIALS: usize = 3;
 /// Bytes beyond which one of them fills the GPU.
 const MAX_PARALLEL_BYTES: usize = 128 << 20;
@@ -29,7 +29,7 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// With so many bytes for each of the four.
+    /// With this many bytes for each of the four.
     pub fn new(device: &'a Arc<Device>, sizes: [usize; 4]) -> Result<Self> {
         let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
         (1..4).for_each(|i| ends[i] += ends[i - 1]);
@@ -51,7 +51,7 @@ impl<'a> Trial<'a> {
         self.places[branch.saturating_sub(BRANCH)]
     }
 
-    /// Seconds that the host waits for something which is put in the queue so many times.
+    /// Seconds that the host waits for something which is put in the queue this many times.
     pub fn seconds(&self, times: u32, put: impl Fn() -> Result<()>) -> Result<f64> {
         self.device.wait()?;
         let start = Instant::now();
@@ -60,12 +60,13 @@ impl<'a> Trial<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Records something which is put in the streams of some branches, so many times in each: as part of a graph it takes the time it
-    /// takes in a program, without what the host needs to start it.
+    /// Records something which is put in the streams of some branches, this many times in each: as part of a graph it
+    /// takes the time it takes in a program, without what the host needs to start it.
     pub fn record(&self, times: u32, put: impl Fn(usize) -> Result<()>) -> Result<Captured> {
         let wrong = |e| failed("record a trial", e);
         let mut events = Events::new();
-        // SAFETY: the stream is the device's; who has the turn alone puts work in it, and all that join it join it again.
+        // SAFETY: the stream is the device's; who has the turn alone puts work in it, and all that join it join it
+        // again.
         unsafe {
             let first = self.device.stream(BRANCH);
             Captured::new(first, || {
@@ -86,12 +87,14 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Seconds that the GPU takes for each of what was recorded. They run one after the other, so that the GPU is busy with one while the
-    /// host starts the next; the first runs once more before all, where it does not count, for the same reason.
+    /// Seconds that the GPU takes for each of what was recorded. They run one after the other, so that the GPU is busy
+    /// with one while the host starts the next; the first runs once more before all, where it does not count, for the
+    /// same reason.
     pub fn seconds_of(&self, recorded: &[&Captured]) -> Result<Vec<f64>> {
         let (queue, mut events) = (self.device.queue(), Events::timed());
         let wrong = |e| failed("tell the time", e);
-        // SAFETY: the queue is the device's; what was recorded uses the memory of the trial, which is there as long as the turn.
+        // SAFETY: the queue is the device's; what was recorded uses the memory of the trial, which is there as long as
+        // the turn.
         unsafe {
             recorded.first().map_or(Ok(()), |first| first.start(queue))?;
             events.after(queue).map_err(wrong)?;

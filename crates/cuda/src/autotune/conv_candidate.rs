@@ -1,5 +1,5 @@
-//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program would run, on
-//! the memory of a trial.
+//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program
+//! would run, on the memory of a trial.
 
 use crate::compile::step::Work;
 use crate::compile::workspace::Workspace;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first start must not
-/// become much longer, however many convolutions there are. Those of two bytes have a time of their own, as the library takes a second to
-/// compile an engine for each of them.
+/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first
+/// start must not become much longer, however many convolutions there are. Those of two bytes have a time of their own,
+/// as the library takes a second to compile an engine for each of them.
 const MAX_PREPARATION: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 /// Nanoseconds spent so far.
 static SPENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -28,7 +28,8 @@ pub(crate) struct ConvCandidate {
     works: Vec<(Work, PreparedLaunch)>,
 }
 
-/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products may be tried, too.
+/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products
+/// may be tried, too.
 pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<ConvCandidate> {
     let arrangements = arrangements(geometry);
     let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MAX_PREPARATION[usize::from(geometry.narrow)]);

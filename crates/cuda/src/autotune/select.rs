@@ -1,8 +1,9 @@
 //! The fastest of several ways to compute a product or a convolution, by running them.
 //!
-//! Either may take less time than the host needs to start it, so each way is recorded some times in a row, as it will be in a program's
-//! graph. Rounds go over all of them in turn, and the best of each counts: clocks rise, and other threads load kernels meanwhile. Ways that
-//! a round leaves far behind are not measured again, so that a network's many products take little time in all.
+//! Either may take less time than the host needs to start it, so each way is recorded some times in a row, as it will
+//! be in a program's graph. Rounds go over all of them in turn, and the best of each counts: clocks rise, and other
+//! threads load kernels meanwhile. Ways that a round leaves far behind are not measured again, so that a network's many
+//! products take little time in all.
 
 use crate::autotune::bench::Trial;
 use crate::runtime::capture::Captured;
@@ -14,15 +15,16 @@ const MAX_CALLS: u32 = 10;
 const MIN_MEASURED_SECONDS: f64 = 3e-4;
 /// Times each recording is measured, where calls are short and where one alone is long enough.
 const ROUNDS: [usize; 2] = [3, 1];
-/// How much slower than the best a single call may be for its way to be measured at all: likewise, as the host takes most of the time of a
-/// short one.
+/// How much slower than the best a single call may be for its way to be measured at all: likewise, as the host takes
+/// most of the time of a short one.
 const MAX_FIRST_CALL_RATIO: [f64; 2] = [3.0, 1.5];
 /// How much slower than the best a way may be after a round to be measured in the next: more than a round is off by.
 const MAX_ROUND_RATIO: f64 = 1.3;
 /// What a later way must take of the time of an earlier one to be preferred.
 const MAX_PREFERRED_RATIO: f64 = 0.99;
 
-/// The number of the fastest of so many ways, which are put in the stream of a branch by their number; none where none can be run.
+/// The number of the fastest of this many ways, which are put in the stream of a branch by their number; none if none
+/// can be run.
 pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> Result<()>) -> Option<usize> {
     let alone = |way: usize| -> Result<f64> {
         let in_queue = || put(way, 0);
@@ -59,23 +61,24 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
     preferred(&seconds)
 }
 
-/// Calls to record where the fastest takes so many seconds by itself.
+/// Calls to record where the fastest takes this many seconds by itself.
 fn calls(seconds: f64) -> u32 {
     // A float that is too large becomes the largest number.
     ((MIN_MEASURED_SECONDS / seconds) as u32).clamp(1, MAX_CALLS)
 }
 
-/// True where a way that took so many seconds by itself may be the fastest, where the least was so many.
+/// True if a way that took this many seconds by itself may be the fastest, where the least was this many.
 fn is_worth_it(seconds: f64, least: f64) -> bool {
     seconds.is_finite() && seconds <= least * by_length(MAX_FIRST_CALL_RATIO, least)
 }
 
-/// What holds for calls of so many seconds.
+/// What holds for calls of this many seconds.
 fn by_length<T>([short, long]: [T; 2], seconds: f64) -> T {
     if seconds < MIN_MEASURED_SECONDS { short } else { long }
 }
 
-/// The first of the fastest: a later one must be clearly faster, so that noise does not decide. None where none could be run.
+/// The first of the fastest: a later one must be clearly faster, so that noise does not decide. None where none could
+/// be run.
 fn preferred(seconds: &[f64]) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (way, &taken) in seconds.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Choices on disk beside the kernels, so that a later process makes the same, to the same bits, without a trial. What a choice is
-//! written as means something to one version of a library only, and what is fastest depends on the GPU.
+//! Choices on disk beside the kernels, so that a later process makes the same, to the same bits, without a trial. What
+//! a choice is written as means something to one version of a library only, and what is fastest depends on the GPU.
 
 use crate::compile::disk_cache::Cache;
 
@@ -15,7 +15,7 @@ impl TuningStore {
         TuningStore { cache: cache.clone(), of: [device.to_string(), version.to_string()] }
     }
 
-    /// True where something can be kept.
+    /// True if something can be kept.
     pub fn keeps(&self) -> bool {
         self.cache.keeps()
     }

@@ -2,7 +2,8 @@
 
 use crate::codegen::kernel::{Arg, Launch};
 
-/// The kernel that does what all of these do, which have the same text and threads. Blocks along z are those of one of them each.
+/// The kernel that does what all of these do, which have the same text and threads. Blocks along z are those of one of
+/// them each.
 pub(crate) fn batched_launch(launches: &[&Launch]) -> Launch {
     let first = launches[0];
     let (head, rest) = first.source.split_once(" kernel(").unwrap_or_default();

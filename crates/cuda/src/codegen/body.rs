@@ -1,5 +1,5 @@
-//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
-//! a row value is a single number.
+//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread
+//! holds; a row value is a single number.
 
 use crate::codegen::context::Context;
 use crate::codegen::data::inline_gather::GatheredRows;
@@ -50,7 +50,7 @@ impl<'a, 'c> Members<'a, 'c> {
         self.names.len() + self.loaded.len() + self.rows.len()
     }
 
-    /// True where a member, or what it reads, is one number per row.
+    /// True if a member, or what it reads, is one number per row.
     pub(crate) fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }

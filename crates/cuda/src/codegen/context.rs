@@ -24,7 +24,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// True where a node is to be computed.
+    /// True if a node is to be computed.
     pub fn wants(&self, node: usize) -> bool {
         !self.carry_only || self.schedule.in_every_step(node)
     }
@@ -44,12 +44,13 @@ impl Context<'_> {
         }
     }
 
-    /// True where one of these members is written over a carried input.
+    /// True if one of these members is written over a carried input.
     pub fn overwrites(&self, members: &[usize]) -> bool {
         members.iter().any(|member| self.updates.contains_key(member))
     }
 
-    /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has failed.
+    /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has
+    /// failed.
     pub fn guard(&self, code: &mut Code, stored: &[usize]) {
         if !self.checks.all.is_empty() && self.overwrites(stored) {
             code.stop_after_report();

@@ -4,7 +4,8 @@ use crate::codegen::kernel::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
 use bilevel_plan::{Elementwise, Pow2Scale, ScaleTerm};
 
-/// The type and the text of what is the same for all elements of a function, whose operands these are; none where nothing is.
+/// The type and the text of what is the same for all elements of a function, whose operands these are; none if nothing
+/// is.
 pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
     match function {
         Elementwise::ScaleToF16(power) => Some(("float", format!("f16_scale({})", exponent(power, &x[1..])))),

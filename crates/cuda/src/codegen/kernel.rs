@@ -77,7 +77,8 @@ impl Cell {
         }
     }
 
-    /// The C name of the type to which numbers are rounded that are stored so, of as many digits in two bytes or in four.
+    /// The C name of the type to which numbers are rounded that are stored so, of as many digits in two bytes or in
+    /// four.
     pub fn rounded_name(self) -> &'static str {
         match self {
             Cell::Of(_) => "wide_bf16",
@@ -86,7 +87,7 @@ impl Cell {
         }
     }
 
-    /// The name of the function that reads so many neighbours as numbers of the graph.
+    /// The name of the function that reads this many neighbours as numbers of the graph.
     pub fn load(self, lanes: usize) -> String {
         match self {
             Cell::Of(dtype) => format!("load<{}, {lanes}>", c_type(dtype)),
@@ -104,7 +105,7 @@ impl Cell {
         }
     }
 
-    /// How many of so many neighbours are moved at once: 16 bytes at most.
+    /// How many of this many neighbours are moved at once: 16 bytes at most.
     pub fn at_once(self, neighbours: usize) -> usize {
         neighbours.min(16 / self.size())
     }
@@ -253,8 +254,8 @@ impl Code {
         self.launch_bounded(grid, block, &block.to_string(), 0)
     }
 
-    /// The kernel, for blocks that have so many bytes of shared memory besides what the text declares, several of them at once on a
-    /// multiprocessor.
+    /// The kernel, for blocks that have this many bytes of shared memory besides what the text declares, several of
+    /// them at once on a multiprocessor.
     pub fn launch_with(self, grid: [usize; 2], block: u32, at_once: usize, shared: usize) -> Launch {
         self.launch_bounded(grid, block, &format!("{block}, {at_once}"), shared as u32)
     }

@@ -136,7 +136,8 @@ impl Members<'_, '_> {
     }
 }
 
-/// True where every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a multiple of n on.
+/// True if every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a
+/// multiple of n on.
 fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     let whole = |places: isize| places % n as isize == 0;
     inner.split_last().is_some_and(|(last, others)| {
@@ -145,7 +146,7 @@ fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     })
 }
 
-/// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.
+/// The runs of a view of rows, those of the rows and those within one; `None` if a run lies across the border.
 pub(crate) fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
     let (mut outer, mut inner) = (runs.to_vec(), vec![]);
     let mut missing = length;

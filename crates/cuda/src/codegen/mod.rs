@@ -1,8 +1,9 @@
-//! CUDA C from the groups of a schedule. Nothing here needs a GPU: the same text is golden-tested and compiled anywhere.
+//! CUDA C from the groups of a schedule. Nothing here needs a GPU: the same text is golden-tested and compiled
+//! anywhere.
 //!
 //! A kernel's text depends on the structure of its work alone: pointers, the number of elements and odd constants are
-//! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are written
-//! into the text, because a division by a known number is a multiplication.
+//! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are
+//! written into the text, because a division by a known number is a multiplication.
 
 pub(crate) mod batched_launch;
 pub(crate) mod body;

@@ -43,7 +43,8 @@ pub(crate) fn same(code: &mut Code, prefetch: &[PrefetchedValue]) {
     }
 }
 
-/// Before the loop over rows: what is the same for all, and what is read of the first, which is found by the lines `start` from `turn`.
+/// Before the loop over rows: what is the same for all, and what is read of the first, which is found by the lines
+/// `start` from `turn`.
 pub(crate) fn first(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String]) {
     for PrefetchedValue { name, c, lanes, same, .. } in prefetch {
         let (next, size) =

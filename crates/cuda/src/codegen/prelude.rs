@@ -17,8 +17,8 @@ const PARTS: [(&[&str], &str); 10] = [
     (&["u32 smem[]"], include_str!("cu/fused_attention.cu")),
 ];
 
-/// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses
-/// are left out: to compile them takes longer than most kernels do.
+/// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of
+/// them uses are left out: to compile them takes longer than most kernels do.
 pub(crate) fn whole(kernels: &[&str]) -> String {
     let mut text = include_str!("cu/base.cu").to_string();
     for (words, part) in PARTS {

@@ -8,7 +8,8 @@ pub(crate) enum ThreadMapping {
         /// Number of lanes.
         lanes: usize,
     },
-    /// Columns k, k + 1, … of row r, as many as there are lanes; k is a multiple of their number, and element e is the first of them.
+    /// Columns k, k + 1, … of row r, as many as there are lanes; k is a multiple of their number, and element e is the
+    /// first of them.
     ColumnMajor {
         /// Number of lanes.
         lanes: usize,
@@ -37,8 +38,9 @@ pub(crate) enum ThreadMapping {
 const MAX_VECTOR: usize = 4;
 
 impl ThreadMapping {
-    /// A row of this length shared out among these threads, in vectors as wide as divide it. A thread may get one column more than it would of
-    /// single ones, so that it has an even number of them: a vector is moved by one instruction.
+    /// A row of this length shared out among these threads, in vectors as wide as divide it. A thread may get one
+    /// column more than it would of single ones, so that it has an even number of them: a vector is moved by one
+    /// instruction.
     pub fn row(length: usize, threads: usize) -> ThreadMapping {
         let lanes = |beside: usize| (length / beside).div_ceil(threads) * beside;
         let most = if lanes(1) == 1 { 1 } else { lanes(1).next_multiple_of(2) };
@@ -57,7 +59,8 @@ impl ThreadMapping {
         }
     }
 
-    /// Lanes j, j + 1, … that are neighbours, for every multiple j of their number: all of them lie within a row, or none.
+    /// Lanes j, j + 1, … that are neighbours, for every multiple j of their number: all of them lie within a row, or
+    /// none.
     pub fn beside(self) -> usize {
         match self {
             ThreadMapping::Flat { lanes } | ThreadMapping::ColumnMajor { lanes, .. } => lanes,
@@ -106,9 +109,9 @@ impl ThreadMapping {
         }
     }
 
-    /// The column of lane j; beyond the end of the row, that of the last vector stands in. It is the number that is bounded, not the place in
-    /// memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and then makes code for sm_90 that reads the low half of
-    /// a 64-bit zero a cycle before it is there.
+    /// The column of lane j; beyond the end of the row, that of the last vector stands in. It is the number that is
+    /// bounded, not the place in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and
+    /// then makes code for sm_90 that reads the low half of a 64-bit zero a cycle before it is there.
     pub fn column(self) -> String {
         match (self.inside(), self.vector()) {
             (Some(_), Some((vector, count))) => self.column_in(&format!("min({vector}, (U){})", count - 1)),

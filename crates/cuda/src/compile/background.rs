@@ -1,4 +1,5 @@
-//! A program that a thread of its own plans, while whoever asked for it builds the next one. It is waited for when it first runs.
+//! A program that a thread of its own plans, while whoever asked for it builds the next one. It is waited for when it
+//! first runs.
 
 use crate::compile::stats::Phase;
 use crate::runtime::buffer::CudaStorage;
@@ -19,7 +20,7 @@ pub(crate) struct LaterRun {
 
 /// How far the planning is.
 enum CompileState {
-    /// A thread is at it; none where it has been waited for.
+    /// A thread is at it; none if it has been waited for.
     Coming(Option<JoinHandle<Result<CompiledPlan>>>),
     There(Box<Executable>),
     /// It could not be planned, which every run says.

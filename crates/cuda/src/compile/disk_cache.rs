@@ -1,5 +1,5 @@
-//! Compiled kernels on disk, each in a file of its own named by what it was made from. A file that is damaged, or cut short, is
-//! as good as none.
+//! Compiled kernels on disk, each in a file of its own named by what it was made from. A file that is damaged, or cut
+//! short, is as good as none.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ impl Cache {
         })
     }
 
-    /// True where something can be kept.
+    /// True if something can be kept.
     pub fn keeps(&self) -> bool {
         self.folder.is_some()
     }
@@ -71,7 +71,7 @@ impl Cache {
     }
 }
 
-/// True where the folder is there, a folder, and its owner's alone.
+/// True if the folder is there, a folder, and its owner's alone.
 fn make_private(folder: &Path) -> bool {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);

@@ -3,9 +3,10 @@
 //!   word 0      the number of the first operation that failed
 //!   word 1 + n  the first index out of range of operation n, after its place: place·2³² + index
 //!
-//! Operations are numbered in the order in which they run. All words begin as [`NO_ERROR`], and kernels only lower them (`errors.cu`), so the
-//! record does not depend on the order in which threads write it. There is one word for each operation, so any number of operations fits, and
-//! no failure is encoded as `NO_ERROR`: numbers of operations are below the number of words, and places end at [`LAST_PLACE`].
+//! Operations are numbered in the order in which they run. All words begin as [`NO_ERROR`], and kernels only lower them
+//! (`errors.cu`), so the record does not depend on the order in which threads write it. There is one word for each
+//! operation, so any number of operations fits, and no failure is encoded as `NO_ERROR`: numbers of operations are
+//! below the number of words, and places end at [`LAST_PLACE`].
 
 /// A word that no failure has lowered: all bits are set, so that it can be written byte by byte.
 pub(crate) const NO_ERROR: u64 = u64::MAX;
@@ -18,7 +19,7 @@ const INDEX_BITS: u32 = i32::BITS;
 /// The last place that is told apart from those after it; one more could not be told from [`NO_ERROR`].
 const LAST_PLACE: u64 = u32::MAX as u64 - 1;
 
-/// Bytes of the record of so many operations.
+/// Bytes of the record of this many operations.
 pub(crate) fn bytes(operations: usize) -> usize {
     (1 + operations) * WORD
 }

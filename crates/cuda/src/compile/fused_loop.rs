@@ -12,7 +12,8 @@ use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
 use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, expect, internal_error};
 
-/// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they read.
+/// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they
+/// read.
 pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
     let schedule = context.schedule;
     let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Reduction { .. }));
@@ -30,7 +31,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     {
         return Ok(vec![launch]);
     }
-    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
+    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are
+    // made four at a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
         Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
@@ -38,8 +40,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     }
 }
 
-/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels of a network on their
-/// way to the order in which convolutions read them.
+/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels
+/// of a network on their way to the order in which convolutions read them.
 fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     let (schedule, mut id, mut rounds) = (context.schedule, member, false);
     let [to] = context.stores(member)?[..] else { return Ok(None) };
@@ -127,7 +129,8 @@ fn flat_loop(
     Ok(works)
 }
 
-/// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are folded from.
+/// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are
+/// folded from.
 fn target(
     structure: &ReductionShape,
     (op, dtype, place): (ReduceOp, DType, Place),
@@ -201,8 +204,8 @@ fn row_loop(
     Ok(works)
 }
 
-/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and where there are any,
-/// those of what lies in memory in the same order too, which it reads anyway more often than not.
+/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and
+/// where there are any, those of what lies in memory in the same order too, which it reads anyway more often than not.
 fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result<Vec<usize>> {
     let (mut computed, mut in_order) = (vec![], vec![]);
     for &id in sinks {

@@ -138,7 +138,8 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
-            // The check of these indices runs before if rows are added in place; if not, nobody reads the sum after a failure.
+            // The check of these indices runs before if rows are added in place; if not, nobody reads the sum after a
+            // failure.
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
         }

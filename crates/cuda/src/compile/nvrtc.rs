@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Architecture(pub u32);
 
 impl Architecture {
-    /// True where a block can have about 100 KiB of shared memory, and tensor cores multiply what loops make there.
+    /// True if a block can have about 100 KiB of shared memory, and tensor cores multiply what loops make there.
     pub(crate) fn has_fused_attention(self) -> bool {
         self.0 >= 80
     }
@@ -27,19 +27,22 @@ fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device { what: what.into() })
 }
 
-/// How long the compiler takes to translate a kernel, in times of what it takes to begin to read a unit. For the kernels of a ViT it is
-/// about 5; less counts here, as programs that are planned at the same time wait for each other's reading.
+/// How long the compiler takes to translate a kernel, in times of what it takes to begin to read a unit. For the
+/// kernels of a ViT it is about 5; less counts here, as programs that are planned at the same time wait for each
+/// other's reading.
 const TRANSLATION_COST: f64 = 2.0;
 
-/// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes must not depend on
-/// what else its kernel computes. Without declarations that no kernel uses, of textures for instance, a unit is begun in 0.6 of the time.
+/// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes
+/// must not depend on what else its kernel computes. Without declarations that no kernel uses, of textures for
+/// instance, a unit is begun in 0.6 of the time.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--minimal"];
 
 /// Machine code of some kernels.
 pub(crate) struct Unit {
     /// The name under which it is kept, which no other code has.
     pub key: String,
-    /// Those of the kernels that were asked for, each with its number here: the one of number 0 is called `kernel_0`, and so on.
+    /// Those of the kernels that were asked for, each with its number here: the one of number 0 is called `kernel_0`,
+    /// and so on.
     pub kernels: Vec<(usize, u32)>,
     /// The machine code.
     pub code: Vec<u8>,
@@ -52,8 +55,8 @@ struct Compiler<'a> {
     cache: &'a Cache,
 }
 
-/// Machine code for all of these kernels, from the cache where it is there. A kernel is found there whichever others it was compiled
-/// with.
+/// Machine code for all of these kernels, from the cache where it is there. A kernel is found there whichever others it
+/// was compiled with.
 pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
     require(Missing::Nvrtc)?;
     let compiler = Compiler { target: format!("sm_{}", architecture.0), version: version()?, cache };
@@ -83,9 +86,9 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     Ok(units)
 }
 
-/// Units that so many kernels are compiled in. Whatever the number of threads, the compiler reads one unit after the other, and only
-/// translates them side by side: where u units share n kernels, it begins to read u times, and the unit that was read last has n/u kernels
-/// to be translated.
+/// Units that this many kernels are compiled in. Whatever the number of threads, the compiler reads one unit after the
+/// other, and only translates them side by side: where u units share n kernels, it begins to read u times, and the unit
+/// that was read last has n/u kernels to be translated.
 ///
 ///   u + n/u·[`TRANSLATION`] is least at u = √(n·[`TRANSLATION`])
 fn units_of(kernels: usize, cores: usize) -> usize {
@@ -93,8 +96,8 @@ fn units_of(kernels: usize, cores: usize) -> usize {
     best.min(cores).min(kernels)
 }
 
-/// Shares kernels out among this many units, so that none takes much longer to compile than the others: the longest first, each to the
-/// unit that is the shortest so far. The first unit has the longest of all.
+/// Shares kernels out among this many units, so that none takes much longer to compile than the others: the longest
+/// first, each to the unit that is the shortest so far. The first unit has the longest of all.
 fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, units: usize) -> Vec<Vec<usize>> {
     let mut units = vec![(0, vec![]); units];
     kernels.sort_by_cached_key(|&kernel| std::cmp::Reverse(length(kernel)));
@@ -155,8 +158,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on machines
-/// that have NVRTC and no GPU.
+/// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on
+/// machines that have NVRTC and no GPU.
 ///
 /// ```
 /// use bilevel_cuda::{Architecture, Missing, compile_program, found_libraries};
@@ -187,8 +190,8 @@ pub fn compile_programs<'a>(
     Ok(sources.len())
 }
 
-/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and for people
-/// who want to see what was fused.
+/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and
+/// for people who want to see what was fused.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};

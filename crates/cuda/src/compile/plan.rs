@@ -53,7 +53,8 @@ pub(crate) struct Plan {
 /// Most blocks of a grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
+/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks
+/// have the memory.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, fuses_attention: bool) -> Result<Plan> {
     plan_with(program, dnn, fuses_attention, MemoryBudget::Relaxed)
 }
@@ -269,7 +270,7 @@ impl Plan {
     }
 }
 
-/// The steps that make the states of a schedule.
+/// The steps that make the carried casts of a schedule.
 fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
     for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
@@ -440,7 +441,8 @@ mod tests {
         assert_eq!(plan.checks.len(), TABLES);
         let mut found = vec![0; TABLES];
         for launch in plan.kernels().filter(|launch| launch.can_fail) {
-            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of the operation.
+            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of
+            // the operation.
             let words = launch.args.len() / launch.parts as usize;
             for part in launch.args.chunks(words) {
                 let [.., Arg::Count(n), Arg::Count(_), Arg::Error, Arg::Count(number)] = part else {
@@ -499,7 +501,8 @@ mod tests {
                 for address in step.work.addresses() {
                     let Arg::Memory(place, bytes) = address else { continue };
                     found += 1;
-                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is never used.
+                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is
+                    // never used.
                     let said = step.reads.iter().chain(&step.writes).any(|span| span.holds(&address));
                     let has_no_place =
                         reads_none && (place.region, place.offset as isize + bytes) == (Region::Arena, 0);
@@ -535,7 +538,8 @@ mod tests {
                 _ => None,
             })
             .collect();
-        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
+        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest,
+        // nor leaves four bytes.
         let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
         for (step, source) in with_error_function.clone() {
             assert!(source.contains("scaled_to_f16(") && !source.contains("atomic_amax("), "{source}");

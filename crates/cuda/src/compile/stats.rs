@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What was spent on getting programs ready on a GPU, since it was opened. Threads of several programs work at the same time, so only the
-/// last two are times that somebody waited.
+/// What was spent on getting programs ready on a GPU, since it was opened. Threads of several programs work at the same
+/// time, so only the last two are times that somebody waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// From programs to steps, by all threads.

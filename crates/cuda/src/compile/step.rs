@@ -12,7 +12,7 @@ use std::panic::Location;
 pub(crate) enum Work {
     /// A kernel of our own.
     Kernel(Launch),
-    /// A matrix product by the library.
+    /// A matrix product by cuBLASLt.
     Gemm(Gemm),
     /// A convolution by the library.
     Convolution {
@@ -45,8 +45,9 @@ impl Work {
         matches!(self, Work::Kernel(launch) if launch.skips_after_failure)
     }
 
-    /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no place until those are
-    /// done, and then run by themselves, for as long as all of them together would have: it takes twice the time.
+    /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no
+    /// place until those are done, and then run by themselves, for as long as all of them together would have: it takes
+    /// twice the time.
     pub fn occupies_whole_gpu(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.shared > 0)
     }
@@ -75,14 +76,14 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// True where an address lies in it; one without bytes holds its first.
+    /// True if an address lies in it; one without bytes holds its first.
     pub fn holds(&self, address: &Arg) -> bool {
         let &Arg::Memory(place, bytes) = address else { return false };
         let (first, at) = (self.place.offset as isize, place.offset as isize + bytes);
         self.place.region == place.region && (first..first + self.bytes.max(1) as isize).contains(&at)
     }
 
-    /// True where both have a byte in common. Buffers that are bound are different ones.
+    /// True if both have a byte in common. Buffers that are bound are different ones.
     pub fn meets(&self, other: &Span) -> bool {
         let (a, b) = (self.place, other.place);
         a.region == b.region && a.offset < b.offset + other.bytes && b.offset < a.offset + self.bytes

@@ -1,11 +1,11 @@
-//! A convolution as cuDNN takes it: one geometry of an image x, a kernel w and a result y, of which two are given and the third is
-//! computed. What the graph has are convolutions only; the transposes of one are recognised here.
+//! A convolution as cuDNN takes it: one geometry of an image x, a kernel w and a result y, of which two are given and
+//! the third is computed. What the graph has are convolutions only; the transposes of one are recognised here.
 //!
 //!   y\[n, k, o\] = Σ x\[n, c, o·stride + r·dilation − padding\]·w\[k, c, r\]
 //!
-//! For the result that is the convolution as it is. For the image, the place in x is solved for: an image of the graph that is spread
-//! by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch is summed over: a large kernel
-//! of the graph is y, and the places of its result are those of w.
+//! For the result that is the convolution as it is. For the image, the place in x is solved for: an image of the graph
+//! that is spread by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch
+//! is summed over: a large kernel of the graph is y, and the places of its result are those of w.
 
 use crate::codegen::Cell;
 use bilevel_graph::{ConvDims, DType};
@@ -38,7 +38,8 @@ pub(crate) struct Geometry {
     pub groups: usize,
     /// Operands may be rounded to the ten leading digits.
     pub rounds: bool,
-    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
+    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their
+    /// shapes say.
     pub last: bool,
     /// All three are in bf16, of two bytes; else in 32 bits.
     pub narrow: bool,
@@ -51,8 +52,8 @@ const MIN_BF16_MULTIPLICATIONS: usize = 1 << 26;
 /// Bytes of a load, of which the kernels for this order want whole numbers.
 const LOAD_BYTES: usize = 16;
 
-/// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
-/// which following from what is sought.
+/// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of
+/// them being which following from what is sought.
 #[derive(Clone)]
 pub(crate) struct CanonicalConv {
     pub geometry: Geometry,
@@ -62,8 +63,8 @@ pub(crate) struct CanonicalConv {
 }
 
 impl CanonicalConv {
-    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
-    /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
+    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where
+    /// neither does, it is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
     pub fn with_channels_last(&self) -> Option<CanonicalConv> {
         let CanonicalConv { geometry, x, w, y } = self;
         let [x, w, y] = [x, w, y].map(|view| view.transpose(&NHWC));
@@ -74,8 +75,8 @@ impl CanonicalConv {
         fits.then_some(CanonicalConv { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
-    /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they are first asked for,
-    /// which takes a second or so.
+    /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they
+    /// are first asked for, which takes a second or so.
     pub fn narrow(&self) -> Option<CanonicalConv> {
         let fits = self.geometry.last
             && self.geometry.products() >= MIN_BF16_MULTIPLICATIONS
@@ -84,7 +85,7 @@ impl CanonicalConv {
     }
 }
 
-/// True where the elements of a view follow one another.
+/// True if the elements of a view follow one another.
 pub(crate) fn is_dense(view: &View) -> bool {
     let runs = view.runs();
     runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
@@ -118,7 +119,8 @@ pub(crate) fn canonical(
             y: image.clone(),
         }
     } else if spread || (dims.groups > 1 && area(kernel) > area(out)) {
-        // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge kernel.
+        // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge
+        // kernel.
         return None;
     } else if dims.groups == 1 && area(kernel) > area(out) {
         CanonicalConv {
@@ -150,8 +152,8 @@ pub(crate) fn canonical(
     geometry.is_consistent().then_some(CanonicalConv { geometry, ..made })
 }
 
-/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
-/// derivatives read them so.
+/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards.
+/// Derivatives of derivatives read them so.
 fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
     let (mut dims, mut views) = (dims.clone(), views.map(View::clone));
     for i in 0..2 {
@@ -204,7 +206,7 @@ impl Geometry {
         (n * oh * ow).saturating_mul(self.groups * c * r * s)
     }
 
-    /// True where the patches of x are its pixels.
+    /// True if the patches of x are its pixels.
     pub fn is_plain(&self) -> bool {
         self.w[2..] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
     }
@@ -229,7 +231,7 @@ impl Geometry {
         [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.cell().size())
     }
 
-    /// The channels of a pixel, in elements of so many bytes, are whole loads.
+    /// The channels of a pixel, in elements of this many bytes, are whole loads.
     fn loads(&self, bytes: usize) -> bool {
         [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD_BYTES))
     }
@@ -275,7 +277,8 @@ mod tests {
                             }
                             let i = at(&form.x, [n, k / outer * inner + c, h, v]);
                             let (j, o) = (at(&form.w, [k, c, r, s]), at(&form.y, [n, k, p, q]));
-                            // The image of the graph is y where x is sought, else x; its kernel is y where w is sought, else w.
+                            // The image of the graph is y where x is sought, else x; its kernel is y where w is sought,
+                            // else w.
                             match pass {
                                 ConvPass::Fprop => out[o] += given[0][i] * given[1][j],
                                 ConvPass::Dgrad => out[i] += given[0][o] * given[1][j],
@@ -304,7 +307,8 @@ mod tests {
         let (mut found, mut found_last) = ([0; 3], [0; 3]);
         for seed in 0..12000 {
             let mut dice = Dice::new(seed);
-            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of those swapped.
+            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of
+            // those swapped.
             let whole = dice.below(2) == 0;
             let groups = if whole { 1 } else { 1 + dice.below(2) };
             let mut count = |groups| if whole { 4 * (1 + dice.below(2)) } else { groups * (1 + dice.below(3)) };

@@ -1,9 +1,9 @@
 //! A convolution as one product of the kernel with all patches of the image, by the library of products.
 //!
-//! With P the patches of x, y = W·P; the kernel is y·Pᵀ, and the image is Wᵀ·y with what belongs to one place of it added up. Where the
-//! channels come first, the images share a matrix (y is then put in order before or after), or each has its own. The product can use a
-//! whole GPU where a convolution of small images has too few results for that. Operands of two bytes have patches of two bytes; those that
-//! are to be added up into an image are sums, of four.
+//! With P the patches of x, y = W·P; the kernel is y·Pᵀ, and the image is Wᵀ·y with what belongs to one place of it
+//! added up. Where the channels come first, the images share a matrix (y is then put in order before or after), or each
+//! has its own. The product can use a whole GPU where a convolution of small images has too few results for that.
+//! Operands of two bytes have patches of two bytes; those that are to be added up into an image are sums, of four.
 
 use crate::codegen::{Cell, col2im, im2col, swapped};
 use crate::compile::step::{Factor, Work};
@@ -14,9 +14,9 @@ use crate::gemm::lower::{Start, dot};
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place};
 
-/// Bytes of patches up to which this has a chance: they must stay in the second cache, or nearly so. For the kernel of operands of two
-/// bytes it has one beyond that, up to [`PATCH_WORKSPACE_BYTES`]: cuDNN's engines that always give the same bits take two and a half times as long for it
-/// as for the result.
+/// Bytes of patches up to which this has a chance: they must stay in the second cache, or nearly so. For the kernel of
+/// operands of two bytes it has one beyond that, up to [`PATCH_WORKSPACE_BYTES`]: cuDNN's engines that always give the
+/// same bits take two and a half times as long for it as for the result.
 const MAX_PATCH_BYTES: usize = 64 << 20;
 /// Multiplications from which it has one: two or three kernels are to be started.
 const MIN_MULTIPLICATIONS: usize = 1 << 24;
@@ -48,7 +48,8 @@ pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
     }
 }
 
-/// The steps of a convolution whose x, w and y begin so many bytes from these places, dense and in the order of the geometry.
+/// The steps of a convolution whose x, w and y begin this many bytes from these places, dense and in the order of the
+/// geometry.
 pub(crate) fn as_gemm(
     geometry: &Geometry,
     arrangement: Arrangement,
@@ -284,7 +285,8 @@ pub(crate) mod tests {
                 }
             }
         }
-        // For each of three sizes, patches written out and added up, and results put in order; for all of them, a transpose.
+        // For each of three sizes, patches written out and added up, and results put in order; for all of them, a
+        // transpose.
         assert_eq!(first.len(), 10);
         if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
             let sources: Vec<&str> = all.iter().map(String::as_str).collect();

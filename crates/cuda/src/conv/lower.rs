@@ -1,5 +1,5 @@
-//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be faster; else as
-//! products of patches with the kernel, or as they are defined where a product would be thin.
+//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be
+//! faster; else as products of patches with the kernel, or as they are defined where a product would be thin.
 
 use crate::codegen::conv::direct::patches;
 use crate::codegen::{Arg, Cell, Elements, convolution, gathered, scattered};
@@ -17,8 +17,8 @@ pub(crate) const PATCH_WORKSPACE_BYTES: usize = 512 << 20;
 /// Products with fewer rows and terms than this are as well done as they are defined.
 const MIN_GEMM_SIDE: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place, as elements of
-/// the type given with it.
+/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place,
+/// as elements of the type given with it.
 pub(crate) fn conv(
     dims: &ConvDims,
     operands: [(Elements, Cell); 2],
@@ -110,8 +110,8 @@ fn by_ourselves(
 /// What the library wants addresses to be multiples of.
 const LIBRARY_ALIGNMENT: isize = 16;
 
-/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the geometry's order
-/// where it is in another; none where no way was chosen.
+/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the
+/// geometry's order where it is in another; none if no way was chosen.
 fn as_chosen(
     dims: &ConvDims,
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
@@ -136,7 +136,8 @@ fn as_chosen(
         ConvPass::Dgrad => ((out, x), (kernel, w), (image, y)),
         ConvPass::Wgrad => ((image, x), (out, w), (kernel, y)),
     };
-    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
+    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library
+    // takes them.
     let (mut works, mut after) = (vec![], vec![]);
     let at = [(ConvPass::Dgrad, x), (ConvPass::Wgrad, w), (ConvPass::Fprop, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.pass;
@@ -254,7 +255,8 @@ mod tests {
             // Four channels are no load of 16 bytes.
             let colours = geometry.x[1] == 4;
             assert_eq!((geometry.last, geometry.narrow), (true, !colours), "{geometry:?}");
-            // Those with colours have both operands rounded in four bytes; what they give, and kernels that are given, are put in order.
+            // Those with colours have both operands rounded in four bytes; what they give, and kernels that are given,
+            // are put in order.
             let expected = match (colours, geometry.pass) {
                 (true, _) => 3,
                 (false, ConvPass::Wgrad) => 1,
@@ -305,8 +307,8 @@ mod tests {
             let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
             let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
             let works = as_chosen(&dims, operands, types, out, algo, space).unwrap();
-            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes at once where there
-            // is enough to do; or images with channels first, there and back.
+            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes
+            // at once where there is enough to do; or images with channels first, there and back.
             let of = |work: &Work| if let Work::Gemm(product) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
             assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");

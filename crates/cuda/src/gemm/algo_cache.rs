@@ -1,8 +1,8 @@
-//! The ways in which products are computed, on disk beside the kernels, so that a later process takes the same, to the same bits,
-//! without asking the library again.
+//! The ways in which products are computed, on disk beside the kernels, so that a later process takes the same, to the
+//! same bits, without asking the library again.
 //!
-//! Each product has an entry of its own. One more has the products that processes used lately: the next one can get them ready before it
-//! knows what its programs need.
+//! Each product has an entry of its own. One more has the products that processes used lately: the next one can get
+//! them ready before it knows what its programs need.
 
 use crate::autotune::store::TuningStore;
 use crate::compile::disk_cache::Cache;
@@ -14,7 +14,8 @@ pub(crate) type Algo = [u64; 8];
 
 /// Products that are remembered as used lately.
 const MAX_RECENT_GEMMS: usize = 128;
-/// Kinds of what is kept: the way of a product, and which were used lately. The first is another where ways are chosen otherwise.
+/// Kinds of what is kept: the way of a product, and which were used lately. The first is another where ways are chosen
+/// otherwise.
 const PRODUCT: &str = "product timed beside others in a graph";
 const USED: &str = "recent products";
 
@@ -39,7 +40,7 @@ impl AlgoCache {
         AlgoCache { kept, recent: Mutex::new(Recent { products, dirty: false }) }
     }
 
-    /// True where something can be kept.
+    /// True if something can be kept.
     pub fn keeps(&self) -> bool {
         self.kept.keeps()
     }

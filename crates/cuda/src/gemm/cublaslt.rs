@@ -112,8 +112,8 @@ impl Blas {
     pub fn heuristics(&self, descriptor: &GemmDescriptor) -> Result<Vec<Heuristic>> {
         let describe = |e| failed("describe a product", e);
         let key = &descriptor.key;
-        // SAFETY: the description is a whole one; everything set is of the type and size its attribute has, and there is room for as
-        // many offers as are asked for.
+        // SAFETY: the description is a whole one; everything set is of the type and size its attribute has, and there
+        // is room for as many offers as are asked for.
         unsafe {
             let preference = result::create_matmul_pref().map_err(describe)?;
             let set = |attribute, value: *const c_void, size| {
@@ -131,8 +131,8 @@ impl Blas {
                 let bytes = matrix.alignment;
                 set(attribute, (&raw const bytes).cast(), 4)?;
             }
-            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the other: never in the
-            // order in which they happen to be done.
+            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the
+            // other: never in the order in which they happen to be done.
             let schemes = if key.narrow { 2u32 } else { 2 | 4 };
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
             let mut heuristics: [sys::cublasLtMatmulHeuristicResult_t; MAX_HEURISTICS] = std::mem::zeroed();
@@ -235,7 +235,8 @@ impl GemmDescriptor {
         let result_type = if key.narrow { Type::CUDA_R_16BF } else { summed };
         let ([a, b, c], stored, batch) = (key.matrices, key.stored(), key.batch);
         let describe = |e| failed("describe a product", e);
-        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the description.
+        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the
+        // description.
         unsafe {
             let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
             for (attribute, matrix) in

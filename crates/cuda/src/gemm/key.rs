@@ -1,9 +1,11 @@
-//! All of a matrix product but its addresses: what the library is told of it, and what the best way to compute it depends on.
+//! All of a matrix product but its addresses: what the library is told of it, and what the best way to compute it
+//! depends on.
 
 use crate::compile::step::{Factor, Gemm, Matrix};
 use crate::gemm::lower::workspace_bytes;
 
-/// What products that are computed in the same way have in common. A network has hundreds of products, and few that are not alike.
+/// What products that are computed in the same way have in common. A network has hundreds of products, and few that are
+/// not alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GemmKey {
     /// Rows of C, columns of C, and what is summed over.
@@ -126,7 +128,7 @@ impl GemmKey {
 pub(crate) mod tests {
     use super::*;
 
-    /// A product of 5 × 7 and 7 × 3 numbers, whose right operand is read transposed, so many times.
+    /// A product of 5 × 7 and 7 × 3 numbers, whose right operand is read transposed, this many times.
     pub fn example(batch: usize) -> GemmKey {
         let matrix_layout =
             |transposed, leading, batch_stride| MatrixLayout { transposed, leading, batch_stride, alignment: 256 };

@@ -1,5 +1,5 @@
-//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
-//! put in order first.
+//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so
+//! is put in order first.
 
 use crate::codegen::gemm::batched_mma::tiles;
 use crate::codegen::gemm::naive::product;
@@ -15,14 +15,15 @@ pub(crate) const MIN_LIBRARY_MULTIPLICATIONS: usize = 1 << 15;
 const WORKSPACE_BYTES: usize = 32 << 20;
 const SMALL_WORKSPACE_BYTES: usize = 4 << 20;
 const LARGE_GEMM_MULTIPLICATIONS: usize = 1 << 26;
-/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum, than it costs to write
-/// them; what was measured has 768 and more.
+/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum,
+/// than it costs to write them; what was measured has 768 and more.
 pub(crate) const MIN_COPIED_SIDE: usize = 256;
 
 /// Where an operand begins: the place of its node, the elements before its first, and what they are.
 pub(crate) type Start = (Place, isize, Cell);
 
-/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be rounded to them.
+/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be
+/// rounded to them.
 pub(crate) fn dot(
     layout: &DotLayout,
     dtype: DType,
@@ -106,9 +107,9 @@ pub(crate) fn dot(
     works
 }
 
-/// Gives a product in tf32 whose operands both lie across its sum a copy of the smaller that lies along it. Hopper's tensor instructions
-/// read numbers of 32 bits along the sum alone; for two operands across it the library has to use older ones, and takes up to 1.5 times as
-/// long. Where both are as large, A is copied: the library is faster by that.
+/// Gives a product in tf32 whose operands both lie across its sum a copy of the smaller that lies along it. Hopper's
+/// tensor instructions read numbers of 32 bits along the sum alone; for two operands across it the library has to use
+/// older ones, and takes up to 1.5 times as long. Where both are as large, A is copied: the library is faster by that.
 fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch> {
     let Gemm { m, n, k, batch, factor, a, b, .. } = *product;
     let across = !a.transposed && b.transposed;
@@ -132,7 +133,7 @@ fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch
     Some(transposed(lines, (place, bytes), to))
 }
 
-/// Bytes of the workspace of a product of so many multiplications.
+/// Bytes of the workspace of a product of this many multiplications.
 pub(crate) fn workspace_bytes(work: usize) -> usize {
     if work >= LARGE_GEMM_MULTIPLICATIONS { WORKSPACE_BYTES } else { SMALL_WORKSPACE_BYTES }
 }
@@ -141,7 +142,8 @@ fn address((place, elements, cell): Start) -> Arg {
     Arg::Memory(place, elements * cell.size() as isize)
 }
 
-/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its columns.
+/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its
+/// columns.
 fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> Option<(bool, usize)> {
     let far = |stride: isize, length: usize| usize::try_from(stride).ok().filter(|&stride| stride >= length);
     if rows == 1 || down == 1 {

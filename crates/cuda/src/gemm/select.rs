@@ -17,8 +17,8 @@ use std::thread::JoinHandle;
 /// Multiplications from which the best way is worth a trial.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 26;
 
-/// Held by who chooses. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
-/// for one product would be other bits.
+/// Held by who chooses. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each
+/// other, and two choices for one product would be other bits.
 static CHOOSING: Mutex<()> = Mutex::new(());
 
 /// The library of products, and the products it is ready to compute.
@@ -38,7 +38,8 @@ struct PreparedGemms {
 }
 
 impl GemmSelector {
-    /// Opens the library, and begins to get the products ready that were used lately. The context must be the thread's own.
+    /// Opens the library, and begins to get the products ready that were used lately. The context must be the thread's
+    /// own.
     pub fn open(context: DeviceContext, cache: &Cache, device: &str) -> Result<Self> {
         let blas = Blas::new()?;
         let algos = AlgoCache::new(cache, device, blas.version);
@@ -132,8 +133,8 @@ impl PreparedGemms {
         }
     }
 
-    /// The fastest of the ways the library offers, by trial where that pays and what is found can be kept; else what the library thinks
-    /// is fastest.
+    /// The fastest of the ways the library offers, by trial where that pays and what is found can be kept; else what
+    /// the library thinks is fastest.
     fn choose(&self, descriptor: GemmDescriptor, device: &Arc<Device>) -> Result<PreparedGemm> {
         let mut heuristics = self.blas.heuristics(&descriptor)?;
         let mut best = 0;
@@ -143,7 +144,7 @@ impl PreparedGemms {
         Ok(descriptor.computed(heuristics.swap_remove(best)))
     }
 
-    /// The number of the fastest; none where none can be run.
+    /// The number of the fastest; none if none can be run.
     fn tried(
         &self,
         descriptor: &GemmDescriptor,

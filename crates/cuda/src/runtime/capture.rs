@@ -11,12 +11,12 @@ impl Captured {
     /// Records what is put in a stream, and in those that join it, instead of running it.
     ///
     /// # Safety
-    /// The stream must be a living one that nobody else puts work in meanwhile, and all streams that join it must have come back to it
-    /// when `put` returns. All that the work uses must be there whenever the graph is started.
+    /// The stream must be a living one that nobody else puts work in meanwhile, and all streams that join it must have
+    /// come back to it when `put` returns. All that the work uses must be there whenever the graph is started.
     pub unsafe fn new(stream: sys::CUstream, put: impl FnOnce() -> Result<()>) -> Result<Self> {
         let wrong = |e| failed("record a step", e);
-        // The libraries load kernels when they first need them, and may ask for memory then, which no other mode lets this thread do while it
-        // records. Nothing here waits for the stream meanwhile.
+        // The libraries load kernels when they first need them, and may ask for memory then, which no other mode lets
+        // this thread do while it records. Nothing here waits for the stream meanwhile.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the caller's promise.
         unsafe {

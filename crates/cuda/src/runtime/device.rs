@@ -40,8 +40,8 @@ pub(crate) struct Device {
     pub total_bytes: usize,
     handle: sys::CUdevice,
     context: sys::CUcontext,
-    /// The queue, then the streams that branches of a graph are recorded on. Other threads have and free memory in the queue, and read and write
-    /// it, which must not become part of a recording.
+    /// The queue, then the streams that branches of a graph are recorded on. Other threads have and free memory in the
+    /// queue, and read and write it, which must not become part of a recording.
     streams: Vec<sys::CUstream>,
     products: OnceLock<Result<GemmSelector>>,
     /// Who opens the library of products, until somebody waits for it.
@@ -76,8 +76,8 @@ pub(crate) struct Function(pub sys::CUfunction);
 unsafe impl Send for Function {}
 // SAFETY: as for `Function`.
 unsafe impl Send for Device {}
-// SAFETY: the driver's calls may be made from several threads at once. What more is needed, such as order among those that put work in the
-// queue, is behind locks.
+// SAFETY: the driver's calls may be made from several threads at once. What more is needed, such as order among those
+// that put work in the queue, is behind locks.
 unsafe impl Sync for Device {}
 
 /// Memory that runs use in turn. Its holder may put work in the queue.
@@ -87,7 +87,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory of at least this many bytes: what is there, or else as much as the programs planned so far will need if that can be had.
+    /// Memory of at least this many bytes: what is there, or else as much as the programs planned so far will need if
+    /// that can be had.
     pub fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<sys::CUdeviceptr> {
         if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
             self.memory = None;
@@ -317,7 +318,7 @@ impl Device {
         opened.as_ref().map_err(Error::clone)
     }
 
-    /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.
+    /// The library of convolutions, opened when somebody first asks; none if it is not there or does not open.
     pub fn dnn(self: &Arc<Self>) -> Option<&Dnn> {
         self.dnn
             .get_or_init(|| {
@@ -333,13 +334,14 @@ impl Device {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a program will need this many bytes of scratch memory, so that it need not grow when that program first runs.
+    /// Says that a program will need this many bytes of scratch memory, so that it need not grow when that program
+    /// first runs.
     pub fn expect_scratch(&self, bytes: usize) {
         self.scratch_bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// The kernels with these texts, compiled and loaded where they are not yet. Threads that ask at the same time share the work: each
-    /// compiles what no other is at.
+    /// The kernels with these texts, compiled and loaded where they are not yet. Threads that ask at the same time
+    /// share the work: each compiles what no other is at.
     pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
         self.enter()?;
         loop {
@@ -372,7 +374,8 @@ impl Device {
             let module = match modules.get(&unit.key) {
                 Some(module) => *module,
                 None => {
-                    // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
+                    // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the
+                    // process.
                     let module = unsafe { result::module::load_data(unit.code.as_ptr().cast()) };
                     let module = module.map_err(|e| failed("load a kernel", e))?;
                     modules.insert(unit.key, module);

@@ -1,7 +1,8 @@
 //! Where the driver and the libraries are, and what to say where they are not.
 //!
-//! A library is taken from where the system finds it; else from `CUDA_PATH`, the usual folder, or the NVIDIA packages of the
-//! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: a later request by name then finds it.
+//! A library is taken from where the system finds it; else from `CUDA_PATH`, the usual folder, or the NVIDIA packages
+//! of the Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: a later request by name then
+//! finds it.
 
 use bilevel_graph::{Error, ErrorKind};
 use std::ffi::OsStr;
@@ -58,7 +59,8 @@ impl From<Missing> for Error {
     }
 }
 
-/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN, the last, is optional.
+/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN, the last, is
+/// optional.
 ///
 /// ```
 /// for (library, found) in bilevel_cuda::found_libraries() {
@@ -98,8 +100,8 @@ fn by_name(name: &str) -> bool {
     cudarc::get_lib_name_candidates(name).iter().any(keep_open)
 }
 
-/// Opens a library and keeps it open: to close cuBLASLt, which has half a gigabyte, and to open it again when it is first used would
-/// take a third of a second.
+/// Opens a library and keeps it open: to close cuBLASLt, which has half a gigabyte, and to open it again when it is
+/// first used would take a third of a second.
 fn keep_open(file: impl AsRef<OsStr>) -> bool {
     // SAFETY: NVIDIA's libraries run no code of note when they are opened.
     unsafe { libloading::Library::new(file) }.map(std::mem::forget).is_ok()

@@ -28,7 +28,8 @@ impl CudaRun {
             + &part("end", &self.planned.plan.finish)
     }
 
-    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long it took; for profiles.
+    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long
+    /// it took; for profiles.
     pub fn profile(&mut self, times: u32) -> Result<Vec<Profiled>> {
         self.run(0..1)?;
         let CudaRun { bindings, planned } = self;

@@ -48,8 +48,8 @@ pub(crate) struct Executable {
     prologue_ran: bool,
 }
 
-/// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue but trials of
-/// products and convolutions, in their turn.
+/// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue
+/// but trials of products and convolutions, in their turn.
 pub(crate) struct CompiledPlan {
     plan: Plan,
     /// The kernels of all steps, in order.
@@ -140,7 +140,7 @@ pub(crate) enum GraphSegment {
     Step,
     /// A step of which nobody will look at the outputs.
     CarryOnly,
-    /// So many steps, each of which begins before the one before it is over.
+    /// This many steps, each of which begins before the one before it is over.
     Pipeline {
         /// How many.
         count: usize,
@@ -162,7 +162,8 @@ struct Recorded {
 unsafe impl Send for Executable {}
 
 impl Executable {
-    /// What was prepared for a program, with memory. Where that is short, and steps one by one need less, they run one by one.
+    /// What was prepared for a program, with memory. Where that is short, and steps one by one need less, they run one
+    /// by one.
     pub fn new(compiled: CompiledPlan, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
         let takes_more = compiled.plan.pipeline.is_some() || compiled.plan.staged.is_some();
         match Self::with_memory(compiled, device) {
@@ -273,7 +274,7 @@ impl Executable {
             .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
     }
 
-    /// The steps of a stretch; where nothing is left out of a lean step, those of any.
+    /// The steps of a stretch; where nothing is left out of a carry-only step, those of any.
     pub fn segment(&self, segment: GraphSegment) -> (&[Step], &Body) {
         match (segment, &self.plan.carry_only, &self.carry_only) {
             (GraphSegment::Prologue, ..) => (&self.plan.prologue, &self.prologue),
@@ -401,7 +402,8 @@ impl Executable {
         Ok(())
     }
 
-    /// Runs these steps; what only outputs need is left out in all but the last, and there too unless the run shows them.
+    /// Runs these steps; what only outputs need is left out in all but the last, and there too unless the run shows
+    /// them.
     ///
     /// # Safety
     /// As for [`Runnable::execute`].
@@ -519,7 +521,7 @@ impl Executable {
         Err(Error::new(ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit }).at(check.location))
     }
 
-    /// The word that lies so many bytes from the start of the record of failed checks.
+    /// The word that lies this many bytes from the start of the record of failed checks.
     fn error_word(&self, offset: usize) -> Result<u64> {
         let mut word = [0u8; failure_record::WORD];
         self.device.count_to_host(word.len());

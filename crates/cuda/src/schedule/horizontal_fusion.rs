@@ -1,7 +1,8 @@
 //! Short kernels that do the same with other arrays, and need not wait for each other, as one.
 //!
-//! To start a kernel of a few blocks takes as long as to run it, and the updates of all biases of a network, or the last sums of all its norms,
-//! are dozens of them. They are put together wherever, by rough costs, that makes nobody wait longer.
+//! To start a kernel of a few blocks takes as long as to run it, and the updates of all biases of a network, or the
+//! last sums of all its norms, are dozens of them. They are put together wherever, by rough costs, that makes nobody
+//! wait longer.
 
 use crate::codegen::Launch;
 use crate::codegen::batched_launch::batched_launch;
@@ -11,10 +12,11 @@ use crate::schedule::streams::{LAUNCH_SECONDS, cost, dependencies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where little waits for
-/// anything, as in the update of all hyperparameters, any number.
+/// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where
+/// little waits for anything, as in the update of all hyperparameters, any number.
 const MAX_FUSED_BLOCKS: u32 = 128;
-/// That is so where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
+/// That is so where all steps take this many times as long, on the streams there are, as those that wait for each other
+/// the longest.
 const MIN_WIDE_RATIO: f64 = 2.0;
 /// Most arguments of all together. The oldest libraries take 4096 bytes, in which each has eight.
 const MAX_ARGUMENTS: usize = 480;
@@ -65,7 +67,7 @@ fn most(step: &Step) -> usize {
 
 /// Which steps need which others, those that were put together as one. The first of them stands for all.
 struct FusionGraph {
-    /// By step: those it stands for, in order; none where another stands for it.
+    /// By step: those it stands for, in order; none if another stands for it.
     members: Vec<Vec<usize>>,
     /// By step that stands for some: others that must be done before, and those that wait for it.
     dependencies: Vec<Vec<usize>>,
@@ -138,7 +140,8 @@ impl FusionGraph {
         all > MIN_WIDE_RATIO * longest
     }
 
-    /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that were.
+    /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that
+    /// were.
     fn gather(&mut self, class: &[usize], most: usize) -> Vec<usize> {
         let (mut all, mut begins, mut must) = (vec![], 0.0f64, f64::INFINITY);
         // What one of them leads to, and what leads to one.
@@ -227,7 +230,7 @@ mod tests {
         Place { region: Region::Arena, offset: at * 4096 }
     }
 
-    /// A kernel of so many blocks that reads some arrays and writes another.
+    /// A kernel of this many blocks that reads some arrays and writes another.
     fn step(blocks: usize, reads: &[usize], writes: usize) -> Step {
         let mut code = Code::default();
         let from: Vec<String> = reads.iter().map(|&at| code.pointer(place(at), DType::F32, 0)).collect();

@@ -2,13 +2,15 @@
 //!
 //!   θ₀ → step 0 → θ₁ → step 1 → θ₂ → …
 //!
-//! What a step carries on is often known long before its end: HPO-SGLD has its new weights when half of a step is done, and then takes the outer
-//! gradient at them. The next step can begin by then, and both fill a GPU that neither of them fills by itself. So several steps are put in a
-//! chain, which is recorded as one graph. Steps take turns in a few arenas for all that lives within a step, and in one place more for
-//! what is carried: those before may still read old values. What the next step waits for comes first where both want the GPU.
+//! What a step carries on is often known long before its end: HPO-SGLD has its new weights when half of a step is done,
+//! and then takes the outer gradient at them. The next step can begin by then, and both fill a GPU that neither of them
+//! fills by itself. So several steps are put in a chain, which is recorded as one graph. Steps take turns in a few
+//! arenas for all that lives within a step, and in one place more for what is carried: those before may still read old
+//! values. What the next step waits for comes first where both want the GPU.
 //!
-//! What a chain begins with is read from the carried inputs themselves, and what it ends with is copied there when it is over, unless an
-//! index was out of range: then nothing has changed, and the steps can be run one by one, to find the one that fails.
+//! What a chain begins with is read from the carried inputs themselves, and what it ends with is copied there when it
+//! is over, unless an index was out of range: then nothing has changed, and the steps can be run one by one, to find
+//! the one that fails.
 
 use crate::codegen::{Code, Elements, copy_unless_failed};
 use crate::compile::step::{Span, Step, Work};
@@ -30,7 +32,7 @@ const MAX_PIPELINE_LAUNCHES: usize = 4096;
 const MAX_ARENA_BYTES: usize = 384 << 20;
 /// Most bytes of carried inputs that are written over, where a step can fail: a chain works on copies of them.
 const MAX_COPIED_BYTES: usize = 64 << 20;
-/// What is carried is known before so much of a step is over, by rough costs.
+/// What is carried is known before this much of a step is over, by rough costs.
 const MAX_CARRY_SHARE: f64 = 0.8;
 
 /// A carried input that is not written over.
@@ -45,7 +47,7 @@ struct Carried {
 }
 
 impl Carried {
-    /// True where so many bytes from the start of the arena are some of its next value.
+    /// True if this many bytes from the start of the arena are some of its next value.
     fn holds(&self, offset: usize) -> bool {
         (self.next..self.next + self.bytes).contains(&offset)
     }
@@ -59,7 +61,8 @@ struct Copied {
 
 /// What chains are made of.
 pub(crate) struct LoopPipeline {
-    /// A step without what comes at its end: all of it, and what is left where nobody looks at its outputs, if that is less.
+    /// A step without what comes at its end: all of it, and what is left where nobody looks at its outputs, if that is
+    /// less.
     pub full: Vec<Step>,
     pub carry_only: Option<Vec<Step>>,
     /// Before the first step of a chain, and after the last.
@@ -93,18 +96,20 @@ pub(crate) struct PipelinedStep {
 }
 
 impl LoopPipeline {
-    /// True where a schedule may be worth the places that chains need.
+    /// True if a schedule may be worth the places that chains need.
     pub fn may_be_of(schedule: &Schedule) -> bool {
         schedule.initial_casts.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
-    /// True where several steps can have arenas of their own. What else is kept from step to step would have to be there for each of them.
+    /// True if several steps can have arenas of their own. What else is kept from step to step would have to be there
+    /// for each of them.
     pub fn fits(map: &MemoryMap) -> bool {
         map.arena_bytes <= MAX_ARENA_BYTES && map.amax_words[1].is_none()
     }
 
-    /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what comes at their end; and
-    /// the copies that come there. None where nothing would be gained, or it would take too much memory.
+    /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what
+    /// comes at their end; and the copies that come there. None where nothing would be gained, or it would take too
+    /// much memory.
     pub fn new(
         schedule: &Schedule,
         map: &MemoryMap,
@@ -179,14 +184,14 @@ impl LoopPipeline {
         self.full.iter().chain(self.carry_only.iter().flatten()).chain(&self.first).chain(&self.last)
     }
 
-    /// How many of so many steps are to be in the next chain; 1 where it is not worth one.
+    /// How many of this many steps are to be in the next chain; 1 where it is not worth one.
     pub fn length(&self, steps: usize) -> usize {
         let most = (MAX_PIPELINE_LAUNCHES / self.full.len().max(1)).min(MAX_PIPELINE_STEPS);
         // Chains of about the same length, rather than a short one at the end.
         steps.div_ceil(steps.div_ceil(most))
     }
 
-    /// A chain of so many steps; somebody looks at the outputs of the last.
+    /// A chain of this many steps; somebody looks at the outputs of the last.
     pub fn unrolled(&self, count: usize, shows: bool) -> Vec<PipelinedStep> {
         let carry_only = self.carry_only.as_ref().unwrap_or(&self.full);
         let (on_carry_only, on_full) = (self.streams(carry_only), self.streams(&self.full));
@@ -233,7 +238,8 @@ impl LoopPipeline {
         streams_of(steps, &dependencies, STREAMS).into_iter().zip(is_urgent).collect()
     }
 
-    /// Where a place of a step is in the step with this number of a chain. The last step has the places it has by itself.
+    /// Where a place of a step is in the step with this number of a chain. The last step has the places it has by
+    /// itself.
     fn place(&self, place: Place, number: usize, count: usize) -> Place {
         let in_arena = |offset: usize| Place { region: Region::Arena, offset };
         // What is carried for the value that the last step leaves is where it is in a step by itself.
@@ -266,7 +272,7 @@ fn arena_of(number: usize, count: usize) -> usize {
     (count - 1 - number) % STEPS_IN_FLIGHT
 }
 
-/// True where a step writes what is carried.
+/// True if a step writes what is carried.
 fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     step.writes.iter().any(|Span { place, .. }| match place.region {
         Region::Input(_) => true,
@@ -275,7 +281,7 @@ fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     })
 }
 
-/// True where all that is carried without being written over is known early in a step.
+/// True if all that is carried without being written over is known early in a step.
 fn is_early(steps: &[Step], carried: &[Carried]) -> bool {
     let done = finish_times(&dependencies(steps), &steps.iter().map(cost).collect::<Vec<_>>());
     let in_arena = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Arena);
@@ -314,7 +320,8 @@ mod tests {
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros, mixed_vector};
     use std::collections::HashMap;
 
-    /// HPO-SGLD on a small network: new weights, then the outer gradient at them, then its product with what the old ones depend on.
+    /// HPO-SGLD on a small network: new weights, then the outer gradient at them, then its product with what the old
+    /// ones depend on.
     fn program() -> Program {
         let g = Graph::new();
         let [w, v] = [("w", [8, 16]), ("v", [16, 4])].map(|(name, shape)| g.input(name, shape, DType::F32));

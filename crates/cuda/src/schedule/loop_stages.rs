@@ -3,10 +3,10 @@
 //!   early 0 → early 1 → early 2 → …
 //!        ↘ late 0 ↘ late 1 ↘ …
 //!
-//! A loop of n steps runs as its first early half, n − 1 times a late half together with the next early half, and the last late half.
-//! Neither of two halves that run together fills a GPU all the time: while one waits for its slowest block, or for a kernel to begin,
-//! the other is at work. Both have memory of their own for what lives within them; what they share is kept in order by who reads and
-//! writes it.
+//! A loop of n steps runs as its first early half, n − 1 times a late half together with the next early half, and the
+//! last late half. Neither of two halves that run together fills a GPU all the time: while one waits for its slowest
+//! block, or for a kernel to begin, the other is at work. Both have memory of their own for what lives within them;
+//! what they share is kept in order by who reads and writes it.
 
 use crate::compile::step::Step;
 use crate::runtime::device::STREAMS;
@@ -20,7 +20,7 @@ use bilevel_plan::{MemoryMap, Place, Region};
 /// What each half must have of the time of a step, by rough costs, for them to be worth the memory.
 const MIN_STAGE_SHARE: f64 = 0.25;
 
-/// Halves may take half as much memory again as steps that run one by one, or so many bytes more.
+/// Halves may take half as much memory again as steps that run one by one, or this many bytes more.
 const MAX_EXTRA_BYTES: usize = 256 << 20;
 
 /// How a step is halved.
@@ -45,15 +45,15 @@ pub(crate) enum Stages {
 }
 
 impl StagedLoop {
-    /// True where two halves take little more memory than steps that run one by one, and nothing else is kept from step to step that
-    /// both would write.
+    /// True if two halves take little more memory than steps that run one by one, and nothing else is kept from step to
+    /// step that both would write.
     pub fn fits(sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
         let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
         let more = bytes(in_stages).saturating_sub(bytes(sequential));
         in_stages.amax_words[1].is_none() && more <= (bytes(sequential) / 2).max(MAX_EXTRA_BYTES)
     }
 
-    /// Of the halves of a step; none where one of them is short.
+    /// Of the halves of a step; none if one of them is short.
     pub fn new(map: &MemoryMap, stages: &[Vec<Step>; 2]) -> Option<Self> {
         let [early, late] = stages.each_ref().map(|stage| stage.iter().map(cost).sum::<f64>());
         if early.min(late) < MIN_STAGE_SHARE * (early + late) {
@@ -65,7 +65,7 @@ impl StagedLoop {
         Some(StagedLoop { early: [0; 2], counter, persistent_bytes })
     }
 
-    /// With so many steps in the early half, and in that of a lean step.
+    /// With this many steps in the early half, and in that of a carry-only step.
     pub fn split_at(self, full: usize, carry_only: Option<usize>) -> Self {
         StagedLoop { early: [full, carry_only.unwrap_or(full)], ..self }
     }
@@ -83,8 +83,8 @@ impl StagedLoop {
         }
     }
 
-    /// The steps of some halves, in an order in which they can run, each by its number in the body, and when each runs. The late half is of a
-    /// lean step unless it is the last and `shows`, the early one unless `shows`.
+    /// The steps of some halves, in an order in which they can run, each by its number in the body, and when each runs.
+    /// The late half is of a carry-only step unless it is the last and `shows`, the early one unless `shows`.
     pub fn slots(
         &self,
         stages: Stages,
@@ -136,8 +136,8 @@ mod tests {
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros};
     use std::collections::HashMap;
 
-    /// HPO-SGLD with an L1 weight for every parameter: new weights, then the outer gradient at them, times the signs of the old ones. Both
-    /// halves ask for the number of the step.
+    /// HPO-SGLD with an L1 weight for every parameter: new weights, then the outer gradient at them, times the signs of
+    /// the old ones. Both halves ask for the number of the step.
     fn program(size: usize) -> Program {
         let g = Graph::new();
         let [w, h, x, y] = ["w", "h", "x", "y"].map(|name| g.input(name, [size, size], DType::F32));
@@ -151,7 +151,7 @@ mod tests {
         builder.output("outer", outer).output("mean", x.matmul(w).mean_all()).build().unwrap()
     }
 
-    /// What inputs and outputs are after so many steps: whole ones, or halves that run in some order.
+    /// What inputs and outputs are after this many steps: whole ones, or halves that run in some order.
     fn left_by(plan: &Plan, count: usize, seed: Option<u64>) -> HashMap<Region, Vec<u64>> {
         let mut memory = SymbolicMemory::new(plan.arena_bytes);
         let carry_only = plan.carry_only.as_deref().unwrap_or(&plan.body);

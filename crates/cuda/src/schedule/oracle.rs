@@ -14,7 +14,7 @@ pub(crate) struct SymbolicMemory {
 }
 
 impl SymbolicMemory {
-    /// With so many bytes of the arena in which values live within a step.
+    /// With this many bytes of the arena in which values live within a step.
     pub fn new(within: usize) -> Self {
         SymbolicMemory { regions: HashMap::new(), within }
     }
@@ -36,8 +36,8 @@ impl SymbolicMemory {
         }
     }
 
-    /// What a step writes is a function of what it does and of all that it reads. What lives within a step and is both may be read only
-    /// after it was written.
+    /// What a step writes is a function of what it does and of all that it reads. What lives within a step and is both
+    /// may be read only after it was written.
     pub fn run(&mut self, step: &Step) {
         let mut hasher = DefaultHasher::new();
         if let Work::Kernel(launch) = &step.work {

@@ -1,4 +1,5 @@
-//! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it depends on.
+//! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it
+//! depends on.
 
 use crate::compile::step::{Span, Step, Work};
 use bilevel_plan::Region;
@@ -29,8 +30,8 @@ pub(crate) fn assign_streams(steps: &[Step], streams: usize) -> Vec<StreamSlot> 
     place_events(&dependencies, &on)
 }
 
-/// By step: one of `streams` streams. The steps that wait for each other the longest, as far as can be told before they have run, are on the
-/// first, so that nothing comes between them that can run beside them.
+/// By step: one of `streams` streams. The steps that wait for each other the longest, as far as can be told before they
+/// have run, are on the first, so that nothing comes between them that can run beside them.
 pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: usize) -> Vec<usize> {
     let mut decisive = vec![false; steps.len()];
     let costs: Vec<f64> = steps.iter().map(cost).collect();
@@ -42,7 +43,8 @@ pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: u
         let stream = if decisive[number] || streams < 2 {
             0
         } else {
-            // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
+            // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the
+            // longest.
             let is_last = |stream: &usize| {
                 *stream > 0 && last[*stream].is_some_and(|step| dependencies.binary_search(&step).is_ok())
             };
@@ -63,7 +65,8 @@ pub(crate) fn place_events(dependencies: &[Vec<usize>], on: &[usize]) -> Vec<Str
     // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
     let mut done: Vec<Vec<Option<usize>>> = vec![];
     for (number, (dependencies, &stream)) in dependencies.iter().zip(on).enumerate() {
-        // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or by those waited for.
+        // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or
+        // by those waited for.
         let before = |step: usize| known_after(&done[step], on[step], step);
         let mut known = last[stream].map_or_else(|| vec![None; streams], before);
         let mut after = vec![];
@@ -152,7 +155,7 @@ struct Ancestors {
 }
 
 impl Ancestors {
-    /// Of so many steps.
+    /// Of this many steps.
     fn new(steps: usize) -> Self {
         Ancestors { words: steps.div_ceil(64), bits: vec![] }
     }
@@ -197,7 +200,8 @@ pub(crate) fn cost(step: &Step) -> f64 {
     LAUNCH_SECONDS + (2.0 * multiplications as f64 / FLOPS_PER_SECOND).max(bytes as f64 / BYTES_PER_SECOND)
 }
 
-/// By step: when it is done at the earliest, where each needs others and takes so many seconds, and the one it waits for until then.
+/// By step: when it is done at the earliest, where each needs others and takes this many seconds, and the one it waits
+/// for until then.
 pub(crate) fn finish_times(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<(f64, Option<usize>)> {
     let mut done: Vec<(f64, Option<usize>)> = vec![];
     for (dependencies, seconds) in dependencies.iter().zip(seconds) {
@@ -207,7 +211,7 @@ pub(crate) fn finish_times(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<
     done
 }
 
-/// The steps that wait for each other the longest, where each needs others and takes so many seconds.
+/// The steps that wait for each other the longest, where each needs others and takes this many seconds.
 pub(crate) fn critical_path(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
     let done = finish_times(dependencies, seconds);
     let mut at = (0..done.len()).max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));

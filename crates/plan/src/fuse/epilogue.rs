@@ -1,8 +1,8 @@
-//! Which loops continue with a product's result while it is still in cache, or in the registers of the kernel that
-//! makes it.
+//! GEMM epilogues: loops that are applied to a product's result while it is in cache or in registers.
 //!
-//! The loop that adds a bias and applies a tanh, or adds another product, becomes one group with the product; the group
-//! begins with the product, and the loop reads each element of it as a value of its own. So C = A·B + C₀ is such a group too.
+//! A loop that adds a bias and applies a tanh, or adds another product, becomes one group with the product. The product
+//! is the first member, and the loop reads each element of its result from a register. So C = A·B + C₀ is such a group
+//! too.
 
 use crate::fuse::group::{Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
@@ -12,8 +12,8 @@ use crate::lower::Lowering;
 use crate::target::Target;
 use bilevel_graph::Result;
 
-/// Makes one group of a product and the loop that reads it, where nothing must happen between them, the loop can read every
-/// element from where the product leaves it, and the target wants it so. Of several products a loop reads, the last.
+/// Merges a product with the loop that reads it if no group must run between them, the loop reads every element in
+/// place, and the target wants it. Of several products that a loop reads, the last is chosen.
 pub(crate) fn attach_epilogues(
     low: &Lowering,
     target: &dyn Target,
@@ -47,7 +47,7 @@ pub(crate) fn attach_epilogues(
     Ok(())
 }
 
-/// True where a loop can be one group with a product that it reads.
+/// True if a loop can become the epilogue of a product that it reads.
 pub(crate) fn can_follow(
     low: &Lowering,
     grouping: &mut Grouping,
@@ -59,7 +59,7 @@ pub(crate) fn can_follow(
     let node = &low.nodes[product];
     let alone = grouping.groups[other].gemm.is_none() && grouping.groups[group].gemm.is_none();
     let same = node.count() == domain.n && node.invariant == grouping.groups[group].invariant;
-    // An update in place has to wait until the product has read the old value.
+    // An update in place must wait until the product has read the old value.
     let updates = low.carries.iter().any(|(input, next)| {
         let made_here = next.at().is_some_and(|(made, _)| grouping.group_of[made] == Some(group));
         made_here && node.reads().any(|(read, _)| read == *input)
@@ -67,7 +67,7 @@ pub(crate) fn can_follow(
     if updates || !alone || !same || !order.adjacent(group, other) {
         return false;
     }
-    // As if it were a member already.
+    // As if it already were a member.
     grouping.group_of[product] = Some(group);
     grouping.role[product] = Some(Role::Full);
     let in_step = grouping.groups[group].members.iter().all(|&id| {

@@ -1,9 +1,9 @@
-//! Which loops over rows stand between two products, and are one group with both: the softmax of an attention, and its derivative.
+//! GEMM–loop–GEMM fusion: a loop over rows between two products becomes one group with both, as in attention.
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂
 //!
-//! A strip of rows of C₁ is all that the same rows of G and of C₂ need. An executor that keeps a strip at hand from the first product to the
-//! last need not write C₁ or G, unless others read them.
+//! A block of rows of G and C₂ depends only on the same rows of C₁. An executor that keeps such a block in fast memory
+//! need not store C₁ or G, unless other groups read them.
 
 use crate::fuse::epilogue::can_follow;
 use crate::fuse::group::{Group, Grouping, Role};
@@ -13,8 +13,8 @@ use crate::ir::node::{Kind, Node};
 use crate::lower::Lowering;
 use crate::target::Target;
 
-/// Makes one group of a product, the loop that reads its rows, and the product that reads the rows of the loop, where nothing must happen
-/// between them and the target wants it so.
+/// Merges a product, the loop over its rows and the product of those rows into one group if no group must run between
+/// them and the target wants it.
 pub(crate) fn fuse_gemm_gemm(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut TopoOrder) {
     for next in 0..low.nodes.len() {
         let Some(GemmGemm { product, groups: [first, middle, last] }) =
@@ -40,15 +40,15 @@ pub(crate) fn fuse_gemm_gemm(low: &Lowering, target: &dyn Target, grouping: &mut
     }
 }
 
-/// What could be joined with a product that reads the rows of a loop.
+/// A candidate for fusion.
 pub(crate) struct GemmGemm {
-    /// The product that the loop reads.
+    /// The first product.
     pub product: usize,
-    /// Its group, the loop, and the group of the other product.
+    /// The groups of the first product, of the loop and of the second product.
     pub groups: [usize; 3],
 }
 
-/// The strip that could end with the product `next`.
+/// Returns the candidate whose second product is `next`.
 pub(crate) fn gemm_gemm_ending_at(
     low: &Lowering,
     target: &dyn Target,
@@ -73,7 +73,7 @@ pub(crate) fn gemm_gemm_ending_at(
             && matches!(grouping.role[id], Some(Role::Full | Role::Row))
     };
     let members = &grouping.groups[group].members;
-    // What is written over a carried input has to wait until both products have read it.
+    // An update in place must wait until both products have read the old value.
     let carried = |(_, next): &(usize, crate::Operand)| next.at().is_some_and(|(made, _)| members.contains(&made));
     let fits = in_rows && reads_once && apart && same && grouping.role[rows] == Some(Role::Full);
     if !fits || !members.iter().all(is_row_by_row) || low.carries.iter().any(carried) {
@@ -91,13 +91,13 @@ pub(crate) fn gemm_gemm_ending_at(
     Some(GemmGemm { product, groups: [grouping.group_of[product]?, group, last] })
 }
 
-/// True for a product of matrices with so many rows of this length, one after the other.
+/// True for a batched product with dense results of this shape.
 fn is_product_of_rows(node: &Node, rows: usize, length: usize) -> bool {
     let Kind::Dot(layout, _) = &node.kind else { return false };
     (layout.m, layout.n, layout.c) == (rows, length, (length as isize, 1)) && is_dense(layout, 2, rows * length)
 }
 
-/// True where the matrices of one side lie one after the other, each of so many elements.
+/// True if the matrices of one side are contiguous, with this many elements each.
 fn is_dense(layout: &DotLayout, side: usize, elements: usize) -> bool {
     let mut apart = elements as isize;
     layout.batch.iter().rev().filter(|(length, _)| *length != 1).all(|(length, strides)| {
@@ -143,7 +143,7 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// Members of each strip, and whether its scores and its weights lie in memory.
+    /// Members of each fused group, and whether its scores and its weights are stored.
     fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
         let schedule = Schedule::new(program, &Machine).unwrap();
         let is_strip = |group: &&Group| group.second_gemm.is_some();
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn so_is_its_derivative_with_respect_to_the_queries_and_others_read_its_rows() {
         let found = strips(&derivatives());
-        // The derivatives with respect to keys and values read the rows of both strips from memory.
+        // The derivatives with respect to keys and values read the rows of both groups from memory.
         assert_eq!(found.iter().map(|(_, _, rows)| *rows).collect::<Vec<_>>(), [true, true], "{found:?}");
         assert!(!found[1].1, "nobody else reads the derivative with respect to the weights");
     }
@@ -199,7 +199,7 @@ mod tests {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
             group.members.iter().filter(is_left).count()
         };
-        // Scores on the way forward; on the way back weights, and the derivative with respect to scores.
+        // Scores in the forward pass; weights and the derivative with respect to scores in the backward pass.
         assert_eq!(strips.into_iter().map(left).collect::<Vec<_>>(), [1, 2]);
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let [q, k, v] = inputs(&g);
         let scores = q.matmul(k.transpose([0, 1, 3, 2]));
         let weights = nn::softmax(scores, 3);
-        // The values depend on the scores in another way, which takes a group of its own.
+        // The values also depend on the scores through a group of its own.
         let values = v + scores.sum([2, 3]).exp().broadcast([0, 1], [2, 3, 16, 8]).cumsum(2);
         let program = Program::builder(&g).output("y", weights.matmul(values)).build().unwrap();
         assert_eq!(strips(&program), []);

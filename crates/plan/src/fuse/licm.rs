@@ -1,24 +1,22 @@
-//! Which of the operations that are the same in every step are worth computing before the first.
+//! Loop-invariant code motion: which invariant operations are computed before the first step.
 //!
-//! What is computed before the steps lies in memory from then on and is read in every step. For a sum, a product of matrices or
-//! an exponential that pays. For a multiplication it does not: reading its result costs as much as computing it, and keeping it
-//! takes an array. So cheap elementwise work stays in the loop that reads it, unless something reads it that needs it in
-//! memory anyway.
+//! A hoisted value stays in memory and is read in every step. For a reduction, a matrix product or an exponential that
+//! pays. For a multiplication it does not: reading the result costs as much as computing it, and it occupies an array.
+//! So cheap elementwise operations stay in the loop that reads them, unless a reader needs them in memory anyway.
 //!
-//! A program that carries nothing is not a loop: whatever it computes is computed when it is run, in the buffers of its outputs,
-//! and nothing is kept for a second run.
+//! A program without carries is not a loop: nothing is hoisted, and nothing is kept for a second run.
 
 use crate::ir::node::{Elementwise, Kind};
 use crate::lower::Lowering;
 use crate::target::Target;
 use bilevel_graph::{BinaryOp, UnaryOp};
 
-/// Results of at most this many elements cost nothing to keep.
+/// Results of at most this many elements are always hoisted: their memory is negligible.
 const MAX_FREE_ELEMENTS: usize = 64;
 
-/// Marks as invariant only what is computed before the steps.
+/// Clears the invariance mark of all values that are not hoisted.
 pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
-    // By node: something reads it that makes keeping it worth while, or that is itself computed before the steps.
+    // By node: whether a reader is hoisted itself or needs the value in memory.
     let mut wanted = vec![false; low.nodes.len()];
     for id in (0..low.nodes.len()).rev() {
         let node = &low.nodes[id];
@@ -38,7 +36,7 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
     }
 }
 
-/// Elementwise work that takes no longer than reading its result from memory.
+/// Elementwise operations that take no longer than reading their result from memory.
 fn is_cheap(kind: &Kind) -> bool {
     match kind {
         Kind::Elementwise(Elementwise::Unary(op)) => {

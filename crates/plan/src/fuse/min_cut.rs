@@ -1,13 +1,13 @@
-//! The cheapest vertices that separate one side of a small graph from another: a maximum flow, by shortest ways (Edmonds and
-//! Karp, 1972), of a graph in which every vertex is an edge from its entrance to its exit.
+//! Minimum vertex cuts of small graphs, by maximum flow along shortest paths (Edmonds and Karp, 1972). Each vertex is
+//! split into an edge from its entrance to its exit.
 
 use std::collections::VecDeque;
 
-/// A cost that no cut pays.
+/// The capacity of an edge that no finite cut contains.
 pub(crate) const INFINITE: u64 = u64::MAX / 4;
 
-/// The vertices, of these costs, without which no way leads from a source to a sink. Sources and sinks can be among them. Of
-/// several cuts that cost the same, the one nearest to the sinks.
+/// Returns a cheapest set of vertices whose removal disconnects all sources from all sinks; it may contain sources and
+/// sinks. Of several cheapest cuts, the one nearest to the sinks.
 pub(crate) fn min_vertex_cut(
     costs: &[u64],
     edges: &[(usize, usize)],
@@ -26,9 +26,9 @@ pub(crate) fn min_vertex_cut(
     (0..costs.len()).filter(|&v| !reaches[2 * v] && reaches[2 * v + 1]).collect()
 }
 
-/// Edges in pairs, each with the one back.
+/// A residual graph; edges are stored in pairs with their reverse.
 struct Flow {
-    /// By place: the numbers of the edges from it.
+    /// By vertex: its outgoing edges.
     next: Vec<Vec<usize>>,
     to: Vec<usize>,
     capacity: Vec<u64>,
@@ -42,7 +42,7 @@ impl Flow {
         self.capacity.extend([capacity, 0]);
     }
 
-    /// Sends as much as fits along a shortest path; false where there is none.
+    /// Augments along a shortest path; false if there is none.
     fn push(&mut self, source: usize, sink: usize) -> bool {
         let mut by: Vec<Option<usize>> = vec![None; self.next.len()];
         let mut queue = VecDeque::from([source]);
@@ -66,18 +66,18 @@ impl Flow {
             self.capacity[edge] -= capacity;
             self.capacity[edge ^ 1] += capacity;
         }
-        // What no cut pays for has no cheapest cut.
+        // Saturating an infinite path: no finite cut exists.
         capacity < INFINITE
     }
 
-    /// The places from which something could still be sent to the sink.
+    /// Returns the vertices from which the sink is reachable in the residual graph.
     fn reaching(&self, sink: usize) -> Vec<bool> {
         let mut found = vec![false; self.next.len()];
         found[sink] = true;
         let mut queue = vec![sink];
         while let Some(at) = queue.pop() {
             for &edge in &self.next[at] {
-                // The edge back leads from where something can be sent here.
+                // The reverse edge starts at a predecessor.
                 let from = self.to[edge];
                 if self.capacity[edge ^ 1] > 0 && !std::mem::replace(&mut found[from], true) {
                     queue.push(from);

@@ -1,4 +1,4 @@
-//! How gathers and scatters see their operands.
+//! The dimensions of gathers and scatters.
 
 /// A gather or a scatter of rows: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
 ///
@@ -20,7 +20,7 @@ pub struct IndexDims {
 }
 
 impl IndexDims {
-    /// Splits shapes of the indexed tensor and the indices, which share so many leading axes.
+    /// Splits shapes of the indexed tensor and the indices, which share this many leading axes.
     pub fn new(indexed: &[usize], indices: &[usize], batch: usize) -> Self {
         IndexDims {
             batch: indexed[..batch].iter().product(),

@@ -1,35 +1,36 @@
-//! Copies of carried inputs that products read, carried themselves.
+//! Carried casts: low-precision copies of carried inputs, carried along with them.
 //!
 //!   r₀ = round(x₀),   then in every step x ← next(x), r ← round(next(x))
 //!
-//! Where products of a step read what a carried input becomes, they have a copy of it already, which is what the next step would make of it
-//! first. Only before the first step there is none, and an executor makes it ([`InitialCast`]). Where none of them does, the input keeps its copy to
-//! itself: it could only change when all who read it are done, while the input itself may change sooner.
+//! If products of a step read the next value of a carried input, they already have its cast, which the next step needs
+//! first. An executor computes it only before the first step ([`InitialCast`]). If no product reads the next value, the
+//! cast is not carried: it could be overwritten only after its last reader, while the input itself may be updated
+//! sooner.
 
 use crate::ir::node::{CastForm, Kind};
 use crate::lower::Lowering;
 use crate::schedule::in_place::Carry;
 use bilevel_graph::Precision;
 
-/// A state to be made before the first step of a run.
+/// A cast to be computed before the first step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitialCast {
-    /// Its node, a [`Kind::CarriedCast`].
+    /// The node of the cast, a [`Kind::CarriedCast`].
     pub cast: usize,
-    /// The node of the carried input that it is made of.
+    /// The node of the carried input.
     pub input: usize,
-    /// For a copy in halves, the state that has the power of two of the input, which is made before it.
+    /// For scaled fp16, the carried amax of the input, which is computed first.
     pub amax: Option<usize>,
 }
 
 impl InitialCast {
-    /// The same where every node has moved to another number.
+    /// Renumbers the nodes.
     pub(crate) fn moved(&self, to: &[usize]) -> Self {
         InitialCast { cast: to[self.cast], input: to[self.input], amax: self.amax.map(|amax| to[amax]) }
     }
 }
 
-/// Carries the rounded and halved copies of carried inputs, and their largest elements.
+/// Carries the bf16 and fp16 casts of carried inputs, and their amax exponents.
 pub(crate) fn carry_casts(low: &mut Lowering) {
     for (input, next) in low.carries.clone() {
         let Some((made, view)) = next.at() else { continue };
@@ -64,7 +65,7 @@ impl Lowering {
     }
 }
 
-/// True where no copy of an array has to be copied in turn at the end of a step, which would take as long as to make it.
+/// True if no cast of an array has to be copied at the end of a step: a copy would take as long as computing it.
 pub(crate) fn are_written_in_place(low: &Lowering, carries: &[Carry]) -> bool {
     let is_array =
         |node: usize| matches!(low.nodes[node].kind, Kind::CarriedCast(CastForm::Bf16 | CastForm::ScaledF16));
@@ -80,7 +81,7 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, nn};
 
-    /// One that reads operands of two bytes in `Bf16`, and in `Tf32` likes halves.
+    /// A target that reads two bytes per element in `Bf16`, and prefers fp16 for `Tf32`.
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
@@ -136,14 +137,14 @@ mod tests {
         let schedule = schedule(Precision::Tf32, true);
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent, CastForm::ScaledF16]);
         assert_eq!(schedule.initial_casts[1].amax, Some(schedule.initial_casts[0].cast));
-        // The power is known when all elements are, and so is copied.
+        // The exponent is known only after all elements, so it is copied.
         assert_eq!(schedule.carries.iter().map(|carry| carry.in_place).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]
     fn the_largest_of_a_bias_is_carried_where_it_bounds_what_products_read() {
         let g = Graph::new();
-        // More than a bias can have.
+        // More elements than a bias may have.
         let x = g.input("x", [96, 104], DType::F32);
         let (w, b) = (g.input("w", [104, 104], DType::F32), g.input("b", [104], DType::F32));
         let layer = |b: Tensor| nn::relu(x.matmul(w) + b.broadcast([1], [96, 104])).matmul(w);
@@ -151,7 +152,7 @@ mod tests {
         let program = Program::builder(&g).carry(b, next).output("y", layer(next)).build().unwrap();
         let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent]);
-        // The loop that updates the bias raises the largest of it.
+        // The loop that updates the bias also computes its amax.
         let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its largest") };
         let [next, largest] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
         assert!(next.is_some() && next == largest);

@@ -1,12 +1,12 @@
-//! Short rows that a loop fetches by itself, where their numbers are.
+//! Inline gathers: loops gather short rows themselves instead of reading the result of a separate gather.
 //!
-//! A gather of short rows, such as the four numbers of an image's cell around every place where it is sampled, writes several values
-//! for each index that it reads, and the loops after it read them all again. Fetched in those loops, each index becomes
+//! A gather of short rows, such as the four neighbours of a sample point in an image, writes several values per index,
+//! and later loops read them all again. Inside those loops each index becomes
 //!
-//!   value(e) = table[base(e) + index(e)·apart],
+//!   value(e) = table[base(e) + index(e)·stride],
 //!
-//! where base is a view of the table's first row: neither the rows nor, where the same loop computes them, the indices are ever written. A loop
-//! that needs the rows again much later fetches them again.
+//! where base is a view of the table's first row. The rows are never stored, nor are indices that the same loop
+//! computes. A loop that needs the rows much later gathers them again.
 
 use crate::ir::index_dims::IndexDims;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
@@ -16,10 +16,10 @@ use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::schedule::index_checks::index_check;
 use std::collections::HashMap;
 
-/// Most elements of a short row.
+/// The maximum number of elements of a short row: one vector load or two per index.
 const MAX_ROW_ELEMENTS: usize = 8;
 
-/// The same program with gathers that only loops read replaced by what these fetch; `None` where there are none.
+/// Returns the program with gathers inlined into loops if only loops read them; `None` if there are none.
 pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
     let gathers = found(low);
     if gathers.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
     }
     let mut nodes: Vec<Node> = vec![];
     let mut moved: Vec<usize> = vec![];
-    // By gather and view: the number of what is fetched.
+    // By gather and view: the inline gather.
     let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
     for (id, node) in low.nodes.iter().enumerate() {
         for (view, operands) in gathers.get(&id).into_iter().flatten() {
@@ -38,7 +38,7 @@ pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
             fetched.insert((id, view.clone()), nodes.len());
             nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
         }
-        // The gather itself stays, but nobody who matters reads it any more.
+        // The gather becomes dead; dead-code elimination removes it.
         let mut node = node.clone();
         for operand in &mut node.operands {
             if let Operand::At { node: read, view } = operand {
@@ -67,10 +67,10 @@ pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
     })
 }
 
-/// A view of a gather, with the indices and the first row of the table that are its elements.
+/// A view of a gather, with the views of the indices and of the table's first row that produce it.
 type GatherReads = (View, [(usize, View); 2]);
 
-/// The gathers of short rows that only loops read, each with the views in which they do.
+/// Returns the gathers of short rows that only loops read, with the views that are read.
 fn found(low: &Lowering) -> HashMap<usize, Vec<GatherReads>> {
     let live = low.live();
     let is_gather = |id: &usize| live[*id] && matches!(low.nodes[*id].kind, Kind::Gather { .. });
@@ -94,18 +94,18 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<GatherReads>> {
     }
     let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
     last.filter_map(Operand::at).for_each(|(node, _)| drop(found.remove(&node)));
-    // A gather fails on any of its indices. If it can, one of the loops must read them all to check them.
+    // A gather fails on any of its indices. If it can, one of the loops must read and check them all.
     let is_checked =
         |id: usize, views: &[GatherReads]| index_check(&low.nodes, id).is_none() || checking(low, id, views).is_some();
     found.retain(|&id, views| !views.is_empty() && is_checked(id, views));
     found
 }
 
-/// The first view of a gather that shows rows of all its indices, if the gather can fail: the loop that fetches it checks them.
+/// Returns the first view of a gather that covers all its indices, if the gather can fail: its loop checks them.
 fn checking<'a>(low: &Lowering, gather: usize, views: &'a [GatherReads]) -> Option<&'a View> {
     index_check(&low.nodes, gather)?;
     let IndexDims { batch, k, .. } = rows(low, gather)?;
-    // Axes along which the index stays the same have stride 0; along all others no index is met twice.
+    // Axes with a constant index have stride 0; along all others indices are distinct.
     let met = |indices: &View| -> usize {
         let axes = indices.shape.iter().zip(&indices.strides);
         axes.filter(|(_, stride)| **stride != 0).map(|(length, _)| length).product()
@@ -113,7 +113,7 @@ fn checking<'a>(low: &Lowering, gather: usize, views: &'a [GatherReads]) -> Opti
     views.iter().find(|(_, [(_, indices), _])| met(indices) == batch * k).map(|(view, _)| view)
 }
 
-/// How a gather sees its operands; `None` where it has no elements, or its table is not of whole ones.
+/// Returns the dimensions of a gather; `None` if it has no elements or its table is not stored whole.
 fn rows(low: &Lowering, gather: usize) -> Option<IndexDims> {
     let Kind::Gather { batch } = low.nodes[gather].kind else { return None };
     let [(table, whole), (_, indices)] = operands(low, gather)?;
@@ -121,21 +121,21 @@ fn rows(low: &Lowering, gather: usize) -> Option<IndexDims> {
     plain.then(|| IndexDims::new(&whole.shape, &indices.shape, batch))
 }
 
-/// The table and the indices of a gather, both dense.
+/// Returns the table and the indices of a gather, both dense.
 fn operands(low: &Lowering, gather: usize) -> Option<[(usize, &View); 2]> {
     let mut reads = low.nodes[gather].reads();
     Some([reads.next()?, reads.next()?])
 }
 
-/// The indices, and the elements of the table's first row, that a view of a gather's result shows: the result is dense, `[batch, k, inner]`, and
-/// each axis of the view must walk along one of these.
+/// Returns the views of the indices and of the table's first row for a view of a gather's dense result `[batch, k,
+/// inner]`. Each axis of the view must run along one of these axes.
 fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View); 2]> {
     let IndexDims { n, k, inner, .. } = rows(low, gather)?;
     let [(table, _), (indices, _)] = operands(low, gather)?;
     let [n, k, inner] = [n, k, inner].map(|length| length as isize);
     let (row, column) = (view.offset.div_euclid(inner), view.offset.rem_euclid(inner));
     let (mut by_index, mut by_base) = (vec![], vec![]);
-    // The furthest that the view goes along k and along a row.
+    // The largest offsets along k and along a row.
     let (mut places, mut columns) = ([row.rem_euclid(k); 2], [column; 2]);
     let go = |ends: &mut [isize; 2], distance: isize| ends[usize::from(distance > 0)] += distance;
     for (&length, &stride) in view.shape.iter().zip(&view.strides) {
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// How many gathers a program is left with, how many fetches it has, and how many of these are checked.
+    /// Counts the gathers, inline gathers and checked inline gathers of a program.
     fn gathers(program: &Program) -> [usize; 3] {
         let schedule = Schedule::new(program, &Machine).unwrap();
         let members = || schedule.groups().iter().flat_map(|group| &group.members).map(|&id| &schedule.nodes[id].kind);
@@ -193,7 +193,7 @@ mod tests {
         ]
     }
 
-    /// Of what is made of rows of this width, with two of them in a batch.
+    /// Counts them for a function of rows of this width, in a batch of two.
     fn of_rows(width: usize, make: impl FnOnce(Tensor) -> Tensor) -> [usize; 3] {
         let g = Graph::new();
         let (table, at) = (g.input("table", [2, 10, width], DType::F32), g.input("at", [2, 50], DType::I32));

@@ -1,5 +1,4 @@
-//! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
-//! and matrix products get their strides.
+//! Lowering: data movement becomes views, operations that need dense operands get copies, and products get strides.
 
 pub(crate) mod carried_casts;
 pub(crate) mod casts;
@@ -25,24 +24,24 @@ use std::panic::Location;
 /// The lowered program.
 pub(crate) struct Lowering {
     pub nodes: Vec<Node>,
-    /// The memory of each program input that is used.
+    /// The node of each program input that is used.
     pub inputs: Vec<Option<usize>>,
-    /// Where each output is.
+    /// The operand of each output.
     pub outputs: Vec<Operand>,
-    /// Input node and where its next value is, for every carry.
+    /// The input node and the operand of its next value, for every carry.
     pub carries: Vec<(usize, Operand)>,
-    /// The rounded copy of a node that a product of this precision has read.
+    /// The rounded copy of a node that products of this precision read.
     pub rounded: HashMap<(usize, Precision), usize>,
-    /// What products of halves have asked for.
+    /// Operands scaled to fp16.
     pub scaled_f16: ScaledF16Operands,
-    /// What of the carries has to be made before the first step.
+    /// Carried casts that are computed before the first step.
     pub initial_casts: Vec<InitialCast>,
-    /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
+    /// Copies of views of a node, rounded or not, that products read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
 
 impl Lowering {
-    /// The nodes something depends on.
+    /// Returns which nodes are live.
     pub fn live(&self) -> Vec<bool> {
         let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::CarriedCast(_));
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
@@ -67,7 +66,7 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        // Rounded elements are rounded wherever they are moved to.
+        // Moving rounded elements keeps them rounded.
         let moves = match &kind {
             Kind::PadSum(frames) => are_disjoint(frames, &operands),
             kind => matches!(kind, Kind::Elementwise(Elementwise::Copy) | Kind::Concat(_) | Kind::Pad(_)),
@@ -94,7 +93,7 @@ impl Lowering {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
-    /// What is cheap to compute is computed again for each of its readers.
+    /// Recomputes a cheap value for each of its readers.
     fn fresh(&mut self, value: &Operand, target: &dyn Target) -> Operand {
         let Operand::At { node, view } = value else { return value.clone() };
         let made = &self.nodes[*node];
@@ -106,13 +105,13 @@ impl Lowering {
         Operand::At { node, view: view.clone() }
     }
 
-    /// A dense copy of an operand in this shape.
+    /// Returns a dense copy of an operand in this shape.
     pub fn copy(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         let node = self.push(Kind::Elementwise(Elementwise::Copy), vec![operand], shape, dtype, like);
         self.dense(node)
     }
 
-    /// The operand itself where it is dense from the start of its memory, else a copy.
+    /// Returns the operand itself if it is dense from the start of its memory; otherwise a copy.
     fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         let operand = self.widened(operand, shape, dtype, like);
         match &operand {
@@ -121,7 +120,7 @@ impl Lowering {
         }
     }
 
-    /// The operand itself where it has memory, else a table of the constant, stretched.
+    /// Returns the operand itself if it is in memory; otherwise a broadcast table of the constant.
     fn stretched(&mut self, operand: &Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
             Operand::At { .. } => operand.clone(),
@@ -132,7 +131,7 @@ impl Lowering {
         }
     }
 
-    /// Has a run fail where one of these indices, which are dense, is not in 0..limit.
+    /// Adds a check that these dense indices are in 0..limit.
     fn check(&mut self, indices: Operand, limit: usize, operation: &'static str, like: Line) {
         let same = |node: &Node| match node.kind {
             Kind::CheckIndex { limit: known, operation: by } => {
@@ -146,7 +145,7 @@ impl Lowering {
         }
     }
 
-    /// A carried input with the rows of a scatter added, of which nothing is left but its operands.
+    /// Returns a carried input with the rows of a scatter added, replacing the scatter.
     fn add_rows(&mut self, input: Operand, scatter: &Operand, like: Line) -> Option<Operand> {
         let scatter = self.nodes[scatter.at()?.0].clone();
         let Kind::ScatterAdd { batch } = scatter.kind else { return None };
@@ -156,7 +155,7 @@ impl Lowering {
         Some(self.dense(node))
     }
 
-    /// The sum of paddings, of which nothing is left but their operands.
+    /// Returns the sum of padded values, replacing the paddings.
     fn pad_sum<'a>(
         &mut self,
         pads: impl Iterator<Item = &'a Operand>,
@@ -175,7 +174,7 @@ impl Lowering {
         Some(self.dense(node))
     }
 
-    /// The operand itself where it has memory, else a copy of the constant.
+    /// Returns the operand itself if it is in memory; otherwise a copy of the constant.
     pub fn in_memory(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
             Operand::Constant(_) => self.copy(operand, shape, dtype, like),
@@ -222,7 +221,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
-        // What reads its operands in the order of their memory.
+        // For operations that read dense operands.
         let densely = |low: &mut Lowering, kind: Kind| {
             let dense = |(o, meta): (&Operand, &&Meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line);
             let dense = operands.iter().zip(&metas).map(dense).collect();
@@ -257,7 +256,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
             Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
-            // Where either may come first, a constant comes last, so that loops that compute the same have the same text.
+            // A constant operand of a commutative operation goes last, so that equal loops have equal kernel texts.
             Op::Binary(op @ (BinaryOp::Add | BinaryOp::Mul)) if matches!(operands[0], Operand::Constant(_)) => {
                 elementwise(Elementwise::Binary(*op), operands.into_iter().rev().collect())
             }
@@ -384,8 +383,8 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
     }
 }
 
-/// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
-/// carry overwrites. Both have elements of the type of the graph.
+/// Copies outputs and next values out of memory that a carry or a rebound input overwrites, and converts them to the
+/// type of the graph.
 fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<()> {
     let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
@@ -413,7 +412,7 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<(
     Ok(())
 }
 
-/// How often each node is read, as an operand, an output or the next value of an input.
+/// Counts the uses of each node as an operand, an output or a next value.
 fn uses(program: &Program) -> Vec<usize> {
     let mut uses = vec![0; program.nodes.len()];
     for node in &program.nodes {
@@ -424,7 +423,7 @@ fn uses(program: &Program) -> Vec<usize> {
     uses
 }
 
-/// For sums of a carried input and a scatter that nobody else reads, and which the input becomes: the nodes of both.
+/// Finds sums of a carried input and a scatter without other readers that are the input's next value.
 fn rows_added(program: &Program, uses: &[usize]) -> Vec<Option<[usize; 2]>> {
     let mut found = vec![None; program.nodes.len()];
     for carry in &program.carries {
@@ -439,7 +438,7 @@ fn rows_added(program: &Program, uses: &[usize]) -> Vec<Option<[usize; 2]>> {
     found
 }
 
-/// For products whose only use is a transpose: the order of axes in which to write them.
+/// For products whose only use is a transpose: the permutation in which to write them.
 fn transposed_results(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let mut perms = vec![None; program.nodes.len()];
     for node in &program.nodes {

@@ -1,16 +1,17 @@
-//! Sums of values that each lie somewhere among zeros, as one operation.
+//! Sums of padded values as one operation (col2im).
 //!
-//! The derivative of reading an image in overlapping pieces is the sum of all pieces, each padded to the size of the image. Padded one by
-//! one, nine pieces are written among zeros and read again; laid over each other, every piece is read once and the image is written once.
+//! The derivative of reading overlapping patches of an image is the sum of all patches, each padded to the size of the
+//! image. Padded separately, nine patches are written among zeros and read again. As one operation, every patch is read
+//! once and the image is written once.
 
 use crate::ir::node::{Operand, Padding};
 use bilevel_graph::{BinaryOp, Op, Program};
 
-/// By node: for a sum that is not a term of another such sum, the paddings it is the sum of, in the order in which they are added;
-/// nobody else reads them, nor the sums on the way.
+/// By node: for a maximal sum of padded values, the paddings in the order of addition. Neither they nor intermediate
+/// sums have other readers.
 pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let nodes = &program.nodes;
-    // By node: the paddings it is the sum of.
+    // By node: the paddings that it is the sum of.
     let mut found: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
         found[id] = match node.op {
@@ -33,7 +34,7 @@ pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
     found
 }
 
-/// True where no two pieces in these frames meet: along some axis, one ends before the other begins.
+/// True if no two padded values overlap: along some axis, one ends before the other begins.
 pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
     let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
         let (low, apart, length) =
@@ -54,7 +55,7 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
 
-    /// One that lays pieces over each other, or does not.
+    /// A target with or without fused sums of padded values.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
@@ -66,7 +67,7 @@ mod tests {
         }
     }
 
-    /// How many paddings, and pieces of overlays, a machine has in this program.
+    /// Counts the paddings, and the terms of fused sums.
     fn pieces(program: &Program, overlays: bool) -> (usize, Vec<usize>) {
         let schedule = Schedule::new(program, &Machine(overlays)).unwrap();
         let mut found = (0, vec![]);

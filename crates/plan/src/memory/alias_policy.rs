@@ -1,18 +1,18 @@
-//! Which values may share places in memory: those that do not live at the same time, of the same stage of a step where its stages run side by side.
+//! Alias policies: which values may share memory, depending on how steps overlap.
 
 use crate::memory::arena::{Layout, Life};
 use crate::memory::concat_in_place::ConcatSlot;
 use crate::schedule::Schedule;
 
-/// Which values may share places.
+/// Which values may share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasPolicy<'a> {
-    /// Those that do not live at the same time.
+    /// Values with disjoint lifetimes.
     Sequential,
-    /// The same, but what carried inputs become without being written over them shares its place with nothing else.
+    /// As `Sequential`, but next values of carried inputs that are not updated in place share memory with nothing.
     SeparateCarries,
-    /// Those of the same stage of a step that do not live at the same time: these are the groups of the late stage, which may run beside the
-    /// early stage of the next step.
+    /// Values of the same stage with disjoint lifetimes. The flags mark the groups of the late stage, which may overlap
+    /// with the early stage of the next step.
     Stages(&'a [bool]),
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum AliasPolicy<'a> {
 pub(crate) enum Stage {
     Early,
     Late,
-    /// Made in the early stage, and read in the late stage.
+    /// Computed in the early stage and read in the late stage.
     Both,
 }
 
@@ -36,7 +36,7 @@ impl Stage {
 }
 
 impl AliasPolicy<'_> {
-    /// By node: its stage, with those of its parts.
+    /// By node: its stage, including that of its parts.
     pub fn stages(self, schedule: &Schedule, within: &[Option<ConcatSlot>]) -> Vec<Stage> {
         let AliasPolicy::Stages(late) = self else { return vec![] };
         let group = |node: usize| schedule.group_of(node).map(|group| Stage::of_group(late[group]));
@@ -52,7 +52,8 @@ impl AliasPolicy<'_> {
     }
 }
 
-/// Lays out what belongs to the early stage, what belongs to both, which lives throughout, and behind them what belongs to the late stage.
+/// Lays out the values of the early stage and of both stages, the latter live throughout, followed by those of the late
+/// stage.
 pub(crate) fn lay_out_stages(
     lives: &[Life],
     stages: &[Stage],

@@ -1,23 +1,23 @@
-//! Concatenations whose parts are computed where they belong, so that nothing is left to do.
+//! Concat elision: the parts of a concatenation are computed directly in its buffer.
 //!
-//! y = (a, b, c): where parts that nothing else lays claim to fill y one after the other, a lies at the beginning of y's memory, b behind it, and
-//! so on. The derivatives with respect to queries, keys and values, which are parts of one array, are such parts.
+//! y = (a, b, c): parts with no other constraint on their address are placed one after the other in y's memory. The
+//! derivatives with respect to queries, keys and values are such parts.
 
 use crate::ir::node::{Kind, Node};
 use crate::memory::arena::Life;
 use crate::schedule::Schedule;
 
-/// A part of a concatenation that lies within it.
+/// The position of a part within its concatenation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConcatSlot {
     /// The concatenation.
     pub whole: usize,
-    /// Bytes from its beginning.
+    /// The offset in bytes.
     pub offset: usize,
 }
 
-/// By node: the concatenation it is computed in, at a multiple of `align` bytes. Those for which `is_free` does not hold lie elsewhere. A
-/// concatenation lives as long as its parts.
+/// By node: the concatenation it is computed in, at a multiple of `align` bytes. Only nodes that satisfy `is_free`
+/// qualify. Extends the lifetime of the concatenation to that of its parts.
 pub(crate) fn concat_slots(
     schedule: &Schedule,
     align: usize,
@@ -48,7 +48,8 @@ pub(crate) fn concat_slots(
     within
 }
 
-/// The parts of a concatenation that fill it one after the other, where each is all of an array that is computed when it is, of its type.
+/// Returns the parts of a concatenation if they fill it in order, and each is a whole array of its type computed in the
+/// same phase.
 fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
     let Kind::Concat(axis) = node.kind else { return None };
     let in_order = node.shape[..axis].iter().all(|&length| length == 1);
@@ -77,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Bytes of the arena, and how far the parts of the concatenation lie from its beginning, where they lie within it.
+    /// Returns the bytes of the arena, and the offset of each part within the concatenation.
     fn planned(make: impl FnOnce([Tensor; 2]) -> Vec<Tensor>, joins: bool) -> (usize, Vec<Option<usize>>) {
         let g = Graph::new();
         let inputs = ["x", "y"].map(|name| g.input(name, [16, 16], DType::F32));

@@ -1,5 +1,4 @@
-//! Where everything lies: inputs and outputs in their buffers, what outlives a run in memory of the program's own, and all else
-//! in one block in which values that do not live at the same time share places.
+//! Memory assignment: bound buffers for inputs and outputs, persistent memory, and one arena for all other values.
 
 pub(crate) mod alias_policy;
 pub(crate) mod arena;
@@ -15,58 +14,59 @@ use crate::schedule::Schedule;
 use crate::target::Limits;
 use bilevel_graph::{DType, Error, ErrorKind, Result};
 
-/// What groups need for themselves shares its place with nothing else up to so many times as many bytes as values do: few need anything.
+/// Workspaces of up to this many times [`Limits::no_alias_bytes`] share memory with nothing: few groups need one.
 const WORKSPACE_FACTOR: usize = 32;
 
-/// A stretch of memory that is allocated as a whole.
+/// A separately allocated region of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Region {
-    /// The buffer of the program input with this number.
+    /// The buffer of a program input.
     Input(usize),
-    /// The buffer of the program output with this number.
+    /// The buffer of a program output.
     Output(usize),
-    /// What outlives a run and is the program's own: tables, the number of the step, what is the same in every step.
+    /// Memory of the program that outlives a run: tables, the step number, loop-invariant values.
     Persistent,
-    /// What lives within one run.
+    /// Memory for values that live within one run.
     Arena,
 }
 
-/// A place in memory.
+/// An address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The stretch of memory.
+    /// The region.
     pub region: Region,
-    /// Bytes from its start.
+    /// The offset in bytes.
     pub offset: usize,
 }
 
-/// The place of every value, and the bytes to allocate.
+/// The address of every value, and the bytes to allocate.
 pub struct MemoryMap {
-    /// By node: where its elements lie; `None` for values that never leave their loop. A product that only its own group reads
-    /// can share its place with the last result that is made of it.
+    /// By node: its address; `None` for values that stay in registers. A product without readers outside its group can
+    /// share memory with a result of its epilogue.
     pub nodes: Vec<Option<Place>>,
-    /// By group: the bytes it asked for, in the arena; `None` where it asked for none.
+    /// By group: its workspace in the arena; `None` if it needs none.
     pub workspaces: Vec<Option<Place>>,
-    /// Where the number of the step goes, a 32-bit integer; `None` where nobody asks for it.
+    /// The address of the step number, a 32-bit integer; `None` if it is not used.
     pub counter: Option<Place>,
-    /// Where the results of [`Kind::AmaxExponent`] lie side by side, and how many bytes they take: those of the prologue, and those of a step. They
-    /// are to be 0 before the first group of either, so that every part of a loop can raise them.
+    /// The contiguous words of all [`Kind::AmaxExponent`] results and their bytes: those of the prologue, and those of
+    /// a step. An executor clears them before the first group of either, because loops update them by an atomic
+    /// maximum.
     pub amax_words: [Option<(Place, usize)>; 2],
-    /// Outputs that are not computed in their buffers: each is to be copied from where [`Schedule::outputs`] says it is, dense,
-    /// into its buffer after the last step.
+    /// Outputs that are not computed in their buffers. After the last step each is copied, dense, from
+    /// [`Schedule::outputs`] to its buffer.
     pub outputs_to_copy: Vec<usize>,
-    /// Bytes of what outlives a run.
+    /// Bytes of persistent memory.
     pub persistent_bytes: usize,
-    /// Bytes of what does not. Programs that do not run at the same time can share them.
+    /// Bytes of the arena. Programs that do not run concurrently can share it.
     pub arena_bytes: usize,
     /// Bytes of inputs and outputs.
     pub bound_bytes: usize,
-    /// Bytes of all that is alive at once: no layout can be smaller.
+    /// The peak of live bytes: a lower bound of any layout.
     pub lower_bound: usize,
 }
 
 impl MemoryMap {
-    /// What lives within a step shares places as `sharing` says.
+    /// Assigns memory under this alias policy.
     pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], sharing: AliasPolicy) -> Result<Self> {
         let Limits { alignment: align, reuse_distance, no_alias_bytes, concat_in_place, .. } = limits;
         let mut is_separate = vec![false; schedule.nodes.len()];
@@ -113,7 +113,7 @@ impl MemoryMap {
         let throughout = |life: Life| Life { first: 0, last: end, ..life };
         let lasting_if_small = |life: Life| if life.bytes <= no_alias_bytes { throughout(life) } else { life };
         for initial_cast in &schedule.initial_casts {
-            // From the start of a run to its end.
+            // Live throughout a run.
             arena.push(Life { bytes: schedule.nodes[initial_cast.cast].bytes(), first: 0, last: end });
             in_arena.push(initial_cast.cast);
         }
@@ -131,7 +131,7 @@ impl MemoryMap {
                 _ if updated[id].is_some() => {
                     updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
                 }
-                // Tables, and what the prologue leaves for the loop.
+                // Tables, and values that the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
                     arena.push(if is_separate[id] { throughout(life) } else { lasting_if_small(life) });
@@ -141,7 +141,7 @@ impl MemoryMap {
             };
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
-        // While everything else of a group lives too: groups are counted from 1.
+        // Live while its group runs: groups are counted from 1.
         let workspace = |&g: &usize| {
             let life = Life { bytes: workspaces[g], first: g + 1, last: g + 1 };
             if life.bytes <= no_alias_bytes.saturating_mul(WORKSPACE_FACTOR) { throughout(life) } else { life }
@@ -195,7 +195,7 @@ impl MemoryMap {
         Ok(map)
     }
 
-    /// The tables of a program with their places.
+    /// Returns the tables of a program with their addresses.
     pub fn tables<'a>(&'a self, schedule: &'a Schedule) -> impl Iterator<Item = (Place, DType, &'a [f64])> {
         schedule.nodes.iter().zip(&self.nodes).filter_map(|(node, place)| match &node.kind {
             Kind::Table(values) => Some(((*place)?, node.dtype, &values[..])),
@@ -203,7 +203,7 @@ impl MemoryMap {
         })
     }
 
-    /// The outputs that lie elsewhere than in their buffers.
+    /// Returns the outputs that are not in their buffers.
     fn unfinished(&self, schedule: &Schedule) -> Result<Vec<usize>> {
         let mut found = vec![];
         for (number, operand) in schedule.outputs.iter().enumerate() {
@@ -216,8 +216,8 @@ impl MemoryMap {
     }
 }
 
-/// The groups between which each stored node lives, counted from 1. What lives before the first or after the last outlives a
-/// run.
+/// Returns the lifetimes of stored nodes, in groups counted from 1. Lifetimes beyond the first or the last group
+/// outlive a run.
 fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     let end = schedule.groups().len() + 1;
     let position = |node: usize| schedule.group_of(node).map(|g| g + 1);
@@ -234,7 +234,7 @@ fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
         let Some(reader) = position(id) else { continue };
         for (operand, _) in node.reads() {
             if let Some(life) = &mut lives[operand] {
-                // What the prologue computes and the loop reads must outlive every turn.
+                // Values of the prologue that the loop reads must outlive every step.
                 let kept = schedule.nodes[operand].invariant && reader > schedule.prologue;
                 life.last = life.last.max(if kept { end } else { reader });
             }
@@ -249,11 +249,11 @@ fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     lives
 }
 
-/// For each node, the output whose buffer it can be computed in. Rows that are added to a carried input are added where it lies.
+/// For each node, the output buffer it can be computed in. Rows added to a carried input are added in place.
 fn computed_in_their_buffers(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut direct = vec![None; schedule.nodes.len()];
     for (number, (node, view)) in schedule.outputs.iter().enumerate().filter_map(|(i, o)| Some((i, o.at()?))) {
-        // What the prologue computes is not computed again when another buffer is bound.
+        // The prologue is not rerun when another buffer is bound.
         let computed = &schedule.nodes[node];
         let elsewhere = updated[node].is_some() && matches!(computed.kind, Kind::AddRows { .. });
         if direct[node].is_none() && computed.is_whole(view) && !computed.invariant && !elsewhere {
@@ -263,7 +263,7 @@ fn computed_in_their_buffers(schedule: &Schedule, updated: &[Option<usize>]) -> 
     direct
 }
 
-/// For each next value of a carried input that is written over the old one: the node of the input, from which all who need it read it.
+/// For each next value that overwrites a carried input: the node of the input.
 fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     let mut carried = vec![None; schedule.nodes.len()];
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
@@ -276,8 +276,8 @@ fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     carried
 }
 
-/// For each product that only its own group reads: the member of the group that is computed in its place, once nobody needs
-/// the product itself. It is not one that lies where a carried input does, whose old value the group may still have to read.
+/// For each product without readers outside its group: the member computed in its memory after its last reader. Members
+/// that overwrite a carried input are excluded, because the group may still read the old value.
 fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut outside = vec![false; schedule.nodes.len()];
     for (id, node) in schedule.nodes.iter().enumerate() {

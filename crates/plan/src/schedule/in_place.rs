@@ -1,4 +1,4 @@
-//! Carried inputs: which of them are updated in place.
+//! In-place updates: which carried inputs are overwritten by the loop that computes their next value.
 
 use crate::fuse::group::{Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
@@ -7,21 +7,20 @@ use crate::lower::Lowering;
 use crate::schedule::index_checks::index_check;
 use std::collections::HashMap;
 
-/// What a carried input becomes at the end of a step.
+/// The next value of a carried input.
 #[derive(Clone, Debug)]
 pub struct Carry {
     /// The node of the input.
     pub input: usize,
-    /// Where its next value is. Never a constant.
+    /// Its next value. Never a constant.
     pub next: Operand,
-    /// The loop that computes the next value writes each element over the old one, where all who need it read it, unless it has
-    /// memory of its own; everybody else who reads the old value runs before. [Rows that are added](Kind::AddRows) are added there
-    /// likewise. Where false, the next value is copied when the step is over.
+    /// Whether the next value overwrites the old one element by element, or by adding [rows](Kind::AddRows). All other
+    /// readers of the old value then run before. Otherwise the next value is copied at the end of the step.
     pub in_place: bool,
 }
 
-/// Decides for each carry whether the loop that computes the next value can write it over the old one: it reads the old one
-/// only element by element, or adds rows to it, and everybody else who reads it can run before, which the order is made to say.
+/// Decides which carries are updated in place: the loop must read the old value only element by element, or add rows to
+/// it, and all other readers must be able to run before. Adds the necessary edges to the order.
 pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut TopoOrder) -> Vec<Carry> {
     let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
     for (id, node) in low.nodes.iter().enumerate() {
@@ -29,7 +28,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
             readers.entry(operand).and_modify(|readers| readers.push(id));
         }
     }
-    // What can fail comes first too, so that a step that fails leaves its inputs as they were.
+    // Operations that can fail run before, so that a failed step leaves its inputs unchanged.
     let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| index_check(&low.nodes, id).is_some()).collect();
     let mut carries = vec![];
     for (input, next) in &low.carries {
@@ -40,7 +39,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
                 Kind::AddRows { .. } => made.reads().enumerate().all(|(i, (read, _))| (read == *input) == (i == 0)),
                 _ => grouping.role[node] == Some(Role::Full) && grouping.reads_in_step(&low.nodes, group, *input),
             };
-            // A loop that fails on its way has written some elements already.
+            // A loop that fails midway has already written some elements.
             let fails = grouping.groups[group].members.iter().any(|id| failing.binary_search(id).is_ok());
             (made.is_whole(view) && !grouping.groups[group].invariant && in_step && !fails).then_some(group)
         });
@@ -71,8 +70,8 @@ mod tests {
         }
     }
 
-    /// Plans a step that carries a table of 1000 rows, what a function makes of it and of the number of a row, and outputs that
-    /// it makes too: which carries are in place, and bytes of everything that lives in a step.
+    /// Plans a step that carries a table of 1000 rows. Returns which carries are in place, the bytes of arena and
+    /// persistent memory, and the schedule.
     fn planned(make: impl FnOnce(Tensor, Tensor) -> (Tensor, Vec<Tensor>)) -> (Vec<bool>, usize, Schedule) {
         let g = Graph::new();
         let (table, at) = (g.input("table", [1000, 8], DType::F64), g.input("at", [], DType::I32));

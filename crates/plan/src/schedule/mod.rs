@@ -1,4 +1,4 @@
-//! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
+//! The schedule: a program lowered, grouped and ordered, before memory is assigned.
 
 pub(crate) mod in_place;
 pub(crate) mod index_checks;
@@ -26,28 +26,29 @@ use crate::schedule::list_schedule::list_schedule;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
-/// A program as groups of operations in the order in which they run.
+/// A program as groups of operations in execution order.
 ///
-/// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
-/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`initial_casts`](Self::initial_casts); then for each step write
-/// its number to the place of the counter, run the remaining groups in order, and copy the next values of those
-/// [`carries`](Self::carries) that are not updated in place; at the end copy the outputs that [`MemoryMap::outputs_to_copy`] names. What
-/// matters for outputs alone need be computed in the last step only: see [`in_every_step`](Self::in_every_step).
+/// To execute the steps a..b, run the groups `0..prologue` once, unless they ran before and the buffers of
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed. Then compute the
+/// [`initial_casts`](Self::initial_casts). For each step, write its number to the counter, run the remaining groups,
+/// and copy the next values of [`carries`](Self::carries) that are not updated in place. Finally copy the outputs in
+/// [`MemoryMap::outputs_to_copy`]. Operations that only outputs depend on need to run in the last step only: see
+/// [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
-    /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
+    /// All operations in topological order. Inputs, tables and dead nodes are in no group.
     pub nodes: Vec<Node>,
     /// The node of each program input.
     pub inputs: Vec<usize>,
-    /// Where each program output is after the last step. Never a constant.
+    /// The operand of each program output after the last step. Never a constant.
     pub outputs: Vec<Operand>,
-    /// What each carried input becomes, and each state.
+    /// The next value of each carried input and of each carried cast.
     pub carries: Vec<Carry>,
-    /// The states that are made before the first step of a run, in order. There are none where the target neither
-    /// [`gemm_reads_bf16`](Target::gemm_reads_bf16) nor [`scales_to_f16`](Target::scales_to_f16).
+    /// The casts that are computed before the first step of a run, in order. Empty unless the target has
+    /// [`gemm_reads_bf16`](Target::gemm_reads_bf16) or [`scales_to_f16`](Target::scales_to_f16).
     pub initial_casts: Vec<InitialCast>,
-    /// How many of the groups, from the first, are the same in every step.
+    /// The number of leading groups that are loop-invariant.
     pub prologue: usize,
-    /// The program input that holds the number of the step.
+    /// The program input that holds the step number.
     pub step: Option<usize>,
     grouping: Grouping,
     stored: Vec<bool>,
@@ -64,7 +65,7 @@ impl Schedule {
         planned.ok_or_else(|| internal_error("a way to run without states"))
     }
 
-    /// The schedule with copies of carried inputs carried, or without; `None` where that is not worth it.
+    /// Plans with or without carried casts; `None` if they do not pay.
     fn planned(program: &Program, target: &dyn Target, states: bool) -> Result<Option<Self>> {
         let mut low = lower(program, target)?;
         if states {
@@ -119,45 +120,45 @@ impl Schedule {
         Ok(Some(schedule))
     }
 
-    /// All groups, in the order in which they run.
+    /// Returns all groups in execution order.
     pub fn groups(&self) -> &[Group] {
         &self.grouping.groups
     }
 
-    /// The group a node belongs to; `None` for inputs, tables, and what nobody reads.
+    /// Returns the group of a node; `None` for inputs, tables and dead nodes.
     pub fn group_of(&self, node: usize) -> Option<usize> {
         self.grouping.group_of[node]
     }
 
-    /// What a node is to its loop; `None` for what is not in a loop.
+    /// Returns the role of a node in its loop; `None` outside loops.
     pub fn role(&self, node: usize) -> Option<Role> {
         self.grouping.role[node]
     }
 
-    /// How a member of a loop reads one of its operands; `None` for a node that is in no loop.
+    /// Returns how a member of a loop reads one of its operands; `None` outside loops.
     pub fn access(&self, member: usize, operand: &Operand) -> Option<Access> {
         let group = self.group_of(member)?;
         let domain = self.groups()[group].domain?;
         self.grouping.access(&self.nodes, (group, domain), (member, self.role(member)?), operand)
     }
 
-    /// True where a node's values must be in memory, because somebody outside its loop reads them or it is in none.
+    /// True if a node's values must be in memory, because it is in no loop or another group reads them.
     pub fn is_stored(&self, node: usize) -> bool {
         self.stored[node]
     }
 
-    /// True where every step must compute a node: what is carried to the next depends on it, or a run can fail in it. All else
-    /// matters for outputs alone, which are those of the last step of a run.
+    /// True if every step must compute a node, because a carried value depends on it or because it can fail. All other
+    /// nodes affect only the outputs, which are those of the last step of a run.
     pub fn in_every_step(&self, node: usize) -> bool {
         self.in_every_step[node]
     }
 
-    /// The check of indices that a node makes; `None` if it cannot fail. Executors report exactly these errors.
+    /// Returns the index check of a node; `None` if it cannot fail. Executors report exactly these errors.
     pub fn index_check(&self, node: usize) -> Option<IndexCheck> {
         index_check(&self.nodes, node)
     }
 
-    /// The program inputs the prologue reads.
+    /// Returns the program inputs that the prologue reads.
     pub fn prologue_inputs(&self) -> Vec<usize> {
         let mut read = vec![false; self.nodes.len()];
         for &id in self.groups()[..self.prologue].iter().flat_map(|group| &group.members) {
@@ -166,25 +167,25 @@ impl Schedule {
         (0..self.inputs.len()).filter(|&input| read[self.inputs[input]]).collect()
     }
 
-    /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
+    /// Assigns memory. `workspaces` are the bytes of workspace that each group needs while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
         MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Sequential)
     }
 
-    /// The same for an executor that begins a step before the one before it is over: what carried inputs become without being written over
-    /// them shares its place with nothing else, so that every step can have places of its own for it.
+    /// Assigns memory for an executor that overlaps steps: next values of carried inputs that are not updated in place
+    /// share their memory with nothing, so that every step can have its own copy.
     pub fn lay_out_pipelined(&self, workspaces: &[usize]) -> Result<MemoryMap> {
         MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::SeparateCarries)
     }
 
-    /// The same for an executor that runs the late half of a step, which these groups are, beside the early half of the next: what lives in
-    /// one half shares no place with what lives in the other.
+    /// Assigns memory for an executor that overlaps the late stage of a step, which these groups are, with the early
+    /// stage of the next: values of different stages share no memory.
     pub fn lay_out_in_stages(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
         MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Stages(late))
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        // A product is in memory unless an executor keeps it at hand.
+        // A product is in memory unless its group is a GEMM–loop–GEMM fusion.
         let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
         let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !at_hand(id);
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
@@ -202,11 +203,11 @@ impl Schedule {
     }
 }
 
-/// By node: a carried value, or whether a run fails, depends on it.
+/// By node: whether a carried value or a possible failure depends on it.
 fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     let mut found: Vec<bool> = (0..nodes.len()).map(|id| index_check(nodes, id).is_some()).collect();
     carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
-    // A node reads only those before it.
+    // Operands precede their readers.
     for id in (0..nodes.len()).rev() {
         if found[id] {
             nodes[id].reads().for_each(|(read, _)| found[read] = true);
@@ -215,10 +216,10 @@ fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     found
 }
 
-/// Views with more strides than a loop can walk are refused; nobody should meet this.
+/// Refuses views with more strides than a loop supports. No known program has one.
 fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     for node in nodes {
-        // A reduction walks its result by the axes of its operand, which need not merge.
+        // A reduction indexes its result by the axes of its operand, which need not merge.
         let deep = node.reads().any(|(_, view)| match node.kind {
             Kind::Reduce(..) => view.shape.len() > most,
             _ => view.runs().len() > most,
@@ -231,8 +232,7 @@ fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers the groups in the order in which they run, those that are the same in every step first, and says how many these
-/// are.
+/// Numbers the groups in execution order, loop-invariant ones first, and returns the number of these.
 fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &TopoOrder) -> Result<usize> {
     let (prologue, body): (Vec<usize>, Vec<usize>) =
         list_schedule(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
@@ -254,7 +254,7 @@ mod tests {
     use crate::target::{LIMITS, Limits};
     use bilevel_graph::{DType, Graph};
 
-    /// One that gathers loops of at most this many elements.
+    /// A target that merges loops of at most this many elements.
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
@@ -332,7 +332,7 @@ mod tests {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let total = g.input("total", [], DType::F64);
-        // The first number is complete after the loop, the second must be there before it.
+        // The first number is complete after the loop; the second is needed before it.
         let sum = (x * y).sum_all() * 2.0 + total;
         let weight = (g.step() + 1.0).convert(DType::F64) * 0.5;
         let program = Program::builder(&g).carry(total, sum).carry(y, y - x * y * weight).build().unwrap();
@@ -346,7 +346,7 @@ mod tests {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let a = g.input("a", [], DType::F64);
-        // Each waits for a loop of its own, or for none.
+        // Each depends on a loop of its own, or on none.
         let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
         let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
         let schedule = Schedule::new(&program, &Machine(64)).unwrap();
@@ -364,8 +364,8 @@ mod tests {
         let mut before = v;
         for pass in ["first", "second"] {
             let x = g.input(pass, [side, side], DType::F32);
-            // What is kept for the way back, a small loop that reads the labels both passes share, and the way back. The second
-            // needs what the first has found.
+            // Values stored for the backward pass, a small loop that reads the labels of both passes, and the backward
+            // pass. The second pass depends on the first.
             let kept = x.matmul(x);
             let error = (kept.matmul(v) - labels) * before;
             let next = (error.broadcast_to([side, side]) * kept).matmul(x);

@@ -6,8 +6,8 @@ use crate::codegen::kernel::{Cell, Code, Launch, c_type, reach};
 use bilevel_graph::{ConvDims, DType, Precision};
 use bilevel_plan::{Place, View};
 
-/// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and results of
-/// `[oy, ox]`; written as another type where one is named.
+/// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and
+/// results of `[oy, ox]`; written as another type where one is named.
 pub(crate) fn patches(
     dims: &ConvDims,
     image: Elements,
@@ -50,8 +50,8 @@ const MIN_SHARED_TERMS: usize = 1024;
 /// Threads that share one.
 const SHARING_THREADS: usize = 256;
 
-/// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its own, or a block
-/// where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
+/// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its
+/// own, or a block where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
 pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),

@@ -1,13 +1,15 @@
 //! Images written out for one product with the kernel, and what such a product gives added up into an image.
 //!
-//! With the channels before the places, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y, x)\] for one of all;
-//! with the channels last, P\[(n, y, x), (r, s, c)\]. What is unfolded and what is folded lie alike:
+//! With the channels before the places, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y,
+//! x)\] for one of all; with the channels last, P\[(n, y, x), (r, s, c)\]. What is unfolded and what is folded lie
+//! alike:
 //!
 //!   unfolded: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\], 0 beyond its borders
 //!   folded: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that meet there, in the order of r and s
 //!
-//! What is unfolded may have two bytes, and so may the image that is folded; its patches are sums, of four. Numbers of images and channels are arguments where
-//! nothing is to be gained from knowing them, so that the layers of a network which see images of one size share their kernels.
+//! What is unfolded may have two bytes, and so may the image that is folded; its patches are sums, of four. Numbers of
+//! images and channels are arguments where nothing is to be gained from knowing them, so that the layers of a network
+//! which see images of one size share their kernels.
 
 use crate::codegen::kernel::{Cell, Code, Launch, reach};
 use crate::conv::canonical::Geometry;
@@ -23,7 +25,7 @@ const FLOAT: Cell = Cell::Of(DType::F32);
 /// Where elements begin: a place, and how many are before the first.
 type Source = (Place, isize);
 
-/// Elements that a thread moves at once: neighbours of an axis of so many.
+/// Elements that a thread moves at once: neighbours of an axis of this many.
 fn lanes(length: usize, cell: Cell) -> usize {
     let wide = LOAD_BYTES / cell.size();
     if length.is_multiple_of(wide) { wide } else { 1 }
@@ -34,8 +36,8 @@ fn unroll(places: usize) -> &'static str {
     if places <= MAX_UNROLLED_TAPS { "#pragma unroll" } else { "#pragma unroll 1" }
 }
 
-/// Elements from one image to the next, and from one place of the kernel to the next, where channels come before places: the images
-/// together in one matrix, or each in its own.
+/// Elements from one image to the next, and from one place of the kernel to the next, where channels come before
+/// places: the images together in one matrix, or each in its own.
 fn apart(geometry: &Geometry, together: bool) -> [usize; 2] {
     let (Geometry { w: [_, c, r, s], y: [n, _, oy, ox], .. }, plane) = (geometry, geometry.y[2] * geometry.y[3]);
     if together { [plane, n * plane] } else { [c * r * s * oy * ox, plane] }
@@ -54,8 +56,8 @@ pub(crate) fn im2col(geometry: &Geometry, together: bool, from: Source, to: Plac
     if geometry.last { im2col_nhwc(geometry, from, to) } else { im2col_nchw(geometry, together, from, to) }
 }
 
-/// With the channels last. A thread has some channels of a place of the result, and writes them for every place of the kernel: so it
-/// divides by the number of channels once. What it reads for a row of the kernel is under way at once.
+/// With the channels last. A thread has some channels of a place of the result, and writes them for every place of the
+/// kernel: so it divides by the number of channels once. What it reads for a row of the kernel is under way at once.
 fn im2col_nhwc(geometry: &Geometry, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
@@ -216,7 +218,7 @@ mod tests {
                 assert_eq!(launch.source.matches(&format!("{how}<{cell}, {lanes}>(")).count(), 1, "{}", launch.source);
             }
             assert_eq!(launch.source.contains("float"), !narrow, "{}", launch.source);
-            // A thread for so many channels of each place.
+            // A thread for this many channels of each place.
             assert_eq!(launch.grid, [(128 * 32 * 32 * 160 / lanes / 256) as u32, 1]);
             assert_eq!(launch.args[1..3], [Arg::Memory(HERE, bytes), Arg::Memory(THERE, 0)]);
         }

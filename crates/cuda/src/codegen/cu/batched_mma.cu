@@ -1,11 +1,12 @@
-// Products of small matrices by tensor cores. A block computes a tile of the result, each warp 16 rows of it; of both operands it keeps
-// some columns of A and rows of B at a time in shared memory, in the order in which they lie in memory.
+// Products of small matrices by tensor cores. A block computes a tile of the result, each warp 16 rows of it; of both
+// operands it keeps some columns of A and rows of B at a time in shared memory, in the order in which they lie in
+// memory.
 
 // What is kept of an operand, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each.
 template <typename T> struct MmaOperand;
 
-// DEEP elements of a row along the sum take so many words, and the next row begins so many later; across it, ROWS elements side by side are
-// so many elements from the next: lanes of a warp that read at once never meet in a bank.
+// DEEP elements of a row along the sum take this many words, and the next row begins this many later; across it, ROWS
+// elements side by side are this many elements from the next: lanes of a warp that read at once never meet in a bank.
 template <typename T, int ROWS, int K_TILE> struct SmemTile {
     static const int WORDS = K_TILE * (int)sizeof(T) / 4, STRIDE = WORDS + 4, PITCH = ROWS / 8 % 2 ? ROWS : ROWS + 8;
     // Tensor cores are given two times eight rows at once.
@@ -47,15 +48,16 @@ template <> struct MmaOperand<bf16> {
     }
 };
 
-// Which of its rows, from 0 to 15, and which half of eight words of each a lane names, of the four squares that a warp reads at once: for A
-// those of all rows with the lower words first, for B both halves of the first rows first. Tensor cores want both in that order.
+// Which of its rows, from 0 to 15, and which half of eight words of each a lane names, of the four squares that a warp
+// reads at once: for A those of all rows with the lower words first, for B both halves of the first rows first. Tensor
+// cores want both in that order.
 template <bool OF_B> struct LdmatrixLane {
     __device__ __forceinline__ static int row(int square) { return (OF_B ? square / 2 : square % 2) * 8; }
     __device__ __forceinline__ static int half(int square) { return OF_B ? square % 2 : square / 2; }
 };
 
-// Sixteen rows so many words from each other, words k and k + 4 of each, as lane l has them for tensor cores: those of rows l / 4 and l / 4 + 8,
-// where k has l % 4 in it.
+// Sixteen rows this many words from each other, words k and k + 4 of each, as lane l has them for tensor cores: those
+// of rows l / 4 and l / 4 + 8, where k has l % 4 in it.
 template <bool OF_B> __device__ __forceinline__ void ldmatrix_x4(const u32* rows, int stride, int k, u32 (&parts)[4]) {
 #if __CUDA_ARCH__ >= 800
     const int lane = threadIdx.x % 32, row = lane % 8 + LdmatrixLane<OF_B>::row(lane / 8);
@@ -77,8 +79,9 @@ template <> struct Unit<bf16, 1> {
     static const int COUNT = 1;
 };
 
-// Rows of an operand on their way to shared memory: rows of A, or columns of B. Neighbours in memory are along the sum where ALONG, else
-// across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time, and all of THREADS take DEEP of the sum in a turn.
+// Rows of an operand on their way to shared memory: rows of A, or columns of B. Neighbours in memory are along the sum
+// where ALONG, else across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time, and all
+// of THREADS take DEEP of the sum in a turn.
 template <typename T, int ROWS, bool ALONG, int V, int LEADING, int THREADS, int K_TILE> struct TileLoader {
     typedef T Element;
     typedef SmemTile<T, ROWS, K_TILE> Tile;
@@ -89,7 +92,7 @@ template <typename T, int ROWS, bool ALONG, int V, int LEADING, int THREADS, int
     const int rows;
     Type held[EACH][Held::COUNT];
 
-    // Begins with the first turn of a sum of `deep`, of which so many rows are there.
+    // Begins with the first turn of a sum of `deep`, of which this many rows are there.
     __device__ __forceinline__ TileLoader(const T* from, int rows, int deep) : from(from), rows(rows) { read(deep); }
 
     __device__ __forceinline__ static void place(int unit, int& row, int& k) {
@@ -102,7 +105,7 @@ template <typename T, int ROWS, bool ALONG, int V, int LEADING, int THREADS, int
         }
     }
 
-    // Reads a turn, where so much of the sum is left; zeros stand for what is not there.
+    // Reads a turn, where this much of the sum is left; zeros stand for what is not there.
     __device__ __forceinline__ void read(int deep) {
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
@@ -167,9 +170,10 @@ template <typename T, int WARPS, int COLUMNS, int K_TILE> struct Shared {
     __align__(16) u32 b[SmemTile<T, COLUMNS, K_TILE>::SIZE];
 };
 
-// Adds to `sums` what a warp has of the product of A and B, over K elements of each row, DEEP at a time. DOWN warps are below each other, 16
-// rows each, and the next ones beside them, 8·N columns each; those below so many rows have nothing to do. In lane l, sums[i] has columns 8·i
-// + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the warp's.
+// Adds to `sums` what a warp has of the product of A and B, over K elements of each row, DEEP at a time. DOWN warps are
+// below each other, 16 rows each, and the next ones beside them, 8·N columns each; those below this many rows have
+// nothing to do. In lane l, sums[i] has columns 8·i + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the
+// warp's.
 template <int K, int K_TILE, int DOWN, typename A, typename B, int N>
 __device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4], int rows_there) {
     typedef typename B::Element T;
@@ -220,9 +224,9 @@ __device__ __forceinline__ void write_four(bf16* to, const float* from) {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(pair_of_bf16(from[0], from[1])), "r"(pair_of_bf16(from[2], from[3])) : "memory");
 }
 
-// Writes what `multiply` left, with the first of a block's results at `c` and others so far apart, eight rows of each warp at a time:
-// through shared memory, so that neighbours are written by neighbours, four at once where that is possible. Of the block there are so many
-// rows and columns.
+// Writes what `multiply` left, with the first of a block's results at `c` and others so far apart, eight rows of each
+// warp at a time: through shared memory, so that neighbours are written by neighbours, four at once if possible. Of the
+// block there are this many rows and columns.
 template <long long NEXT_ROW, long long NEXT, int DOWN, int VECTOR, int N, typename C>
 __device__ __forceinline__ void write(void* shared, C* c, int rows, int columns, const float (&sums)[N][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
@@ -244,7 +248,8 @@ __device__ __forceinline__ void write(void* shared, C* c, int rows, int columns,
             const int below = column < COLUMNS && left + column < columns ? rows - first - line : 0;
             // A lane beyond the end of a row reads the row's last four.
             const float* const from = own + line * STRIDE + min(column, COLUMNS - 4);
-            // A few rows at a time, as there are no registers to spare: the compiler does not read the next ones across a barrier.
+            // A few rows at a time, as there are no registers to spare: the compiler does not read the next ones across
+            // a barrier.
             constexpr int STEP = 32 / ROW_LANES, UNROLL = ROW_LANES == 16 ? 4 : 2;
 #pragma unroll
             for (int row = 0; row < 8; row += UNROLL * STEP) {

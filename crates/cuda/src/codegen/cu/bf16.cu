@@ -1,4 +1,5 @@
-// Numbers with fewer digits: the last D of 23 are rounded away, to the nearest, the even one of two. Newer GPUs have an instruction for 16.
+// Numbers with fewer digits: the last D of 23 are rounded away, to the nearest, the even one of two. Newer GPUs have an
+// instruction for 16.
 
 __device__ __forceinline__ bool isfinite_bits(u32 bits) { return (bits >> 23 & 0xff) != 0xff; }
 

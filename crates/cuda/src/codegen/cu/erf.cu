@@ -2,8 +2,8 @@
 //
 //   erfc(t) = 2^(-t·p(t)),   1 + erf(x) = erfc(t) where x is negative, else 2 - erfc(t).
 //
-// It is off by about as much as the sum of 1 and erf(x) rounded. The polynomial goes on rising, so that what is far away is 0 or 2. An erf
-// of its own must be right for small numbers too, and takes twice the instructions.
+// It is off by about as much as the sum of 1 and erf(x) rounded. The polynomial goes on rising, so that what is far
+// away is 0 or 2. An erf of its own must be right for small numbers too, and takes twice the instructions.
 __device__ __forceinline__ float one_plus_erf(float x) {
     const float P[8] = {1.62790859f, 0.918416381f, 0.148481622f, -0.0282537099f, 0.000774656888f, 0.00148942857f, -0.000445504877f, 4.53584362e-05f};
     const float t = fabsf(x);

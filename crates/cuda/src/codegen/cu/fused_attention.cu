@@ -47,8 +47,9 @@ template <int ROWS, bool ALONG, int LEADING, int THREADS, int K_TILE> struct Asy
     __device__ __forceinline__ void store_smem(u32*) const { cp_async_wait(); }
 };
 
-// Adds to `sums` the product of a warp's rows, as `multiply` left them and a loop has changed them, and columns of B. Of what it left, two
-// times eight columns are what tensor cores take as sixteen elements of a row. Warps below so many rows have nothing to do.
+// Adds to `sums` the product of a warp's rows, as `multiply` left them and a loop has changed them, and columns of B.
+// Of what it left, two times eight columns are what tensor cores take as sixteen elements of a row. Warps below this
+// many rows have nothing to do.
 template <typename B, int M, int N>
 __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b, u32* b, float (&sums)[N][4], int rows_there) {
     const int lane = threadIdx.x % 32, t = lane % 4, own = threadIdx.x / 32 * 16;
@@ -73,7 +74,8 @@ __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b,
     __syncthreads();
 }
 
-// A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other; and back.
+// A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other;
+// and back.
 template <int STRIDE, int LENGTH> __device__ __forceinline__ void load_rows(u32* words, const bf16* from, int rows) {
     for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
         cp_async((bf16*)(words + unit / (LENGTH / 8) * STRIDE) + unit % (LENGTH / 8) * 8, from + unit * 8, true);

@@ -147,8 +147,9 @@ struct Bits {
     }
 };
 
-// Element number e of a draw, and the whole block that begins with it. The first is a function that is called: kernels in which lanes are
-// no whole block have a draw for every lane, and with all of them written out one took the compiler a second.
+// Element number e of a draw, and the whole block that begins with it. The first is a function that is called: kernels
+// in which lanes are no whole block have a draw for every lane, and with all of them written out one took the compiler
+// a second.
 
 template <typename Kind, typename T> __device__ __noinline__ T draw(u64 e, const int* key, const int* counter, u32 stream) {
     constexpr int N = 16 / sizeof(T);

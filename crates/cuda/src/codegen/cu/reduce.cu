@@ -17,9 +17,10 @@ struct Max {
 #endif
 };
 
-// Combines a number of each of T neighbouring threads; all T get the result. T is a power of two; where it is more than a
-// warp, the T threads are the whole block. A call that has a number of its own has a place of its own for what warps leave each other, and
-// need not wait until nobody reads what another has left there; nor need it if it comes again after another call.
+// Combines a number of each of T neighbouring threads; all T get the result. T is a power of two; where it is more than
+// a warp, the T threads are the whole block. A call that has a number of its own has a place of its own for what warps
+// leave each other, and need not wait until nobody reads what another has left there; nor need it if it comes again
+// after another call.
 template <typename How, int T, int CALL = -1, typename N> __device__ __forceinline__ N across(N x) {
 #pragma unroll
     for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));

@@ -6,7 +6,8 @@ __device__ __forceinline__ int power_bits(float x) {
     return bits == 0x7f800000 ? 0 : bits;
 }
 
-// Raises what is known of an array's largest power, for a whole block: everybody asks for the same word, and most find it high enough.
+// Raises what is known of an array's largest power, for a whole block: everybody asks for the same word, and most find
+// it high enough.
 __device__ __forceinline__ void atomic_amax(int* known, int bits) {
     if (bits > *(volatile int*)known) atomicMax(known, bits);
 }
@@ -14,8 +15,8 @@ __device__ __forceinline__ void atomic_amax(int* known, int bits) {
 // The exponent of a power of two; of 0, which stands for numbers below 2^-126, -127.
 __device__ __forceinline__ int exponent(float power) { return (int)(__float_as_uint(power) >> 23) - 127; }
 
-// By how many powers of two an array is multiplied that has this exponent: to 2^14, or by 2^126, which is as much as a float holds. No finite
-// number needs an exponent beyond 127.
+// By how many powers of two an array is multiplied that has this exponent: to 2^14, or by 2^126, which is as much as a
+// float holds. No finite number needs an exponent beyond 127.
 __device__ __forceinline__ int shift_of(int exponent) { return 14 - min(max(exponent, -112), 127); }
 
 __device__ __forceinline__ float power(int exponent) { return __uint_as_float((u32)(exponent + 127) << 23); }
@@ -25,7 +26,8 @@ __device__ __forceinline__ float f16_scale(int exponent) { return power(shift_of
 
 __device__ __forceinline__ float scaled_to_f16(float x, float by) { return x * by; }
 
-// What takes both powers out of a product again, in two steps: the power of both may be more than a float holds where the result is not.
+// What takes both powers out of a product again, in two steps: the power of both may be more than a float holds where
+// the result is not.
 struct UnscaleFactors { float first, second; };
 
 __device__ __forceinline__ UnscaleFactors unscale_factors(int a, int b) {

@@ -59,8 +59,8 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     code.launch_each(count / lanes)
 }
 
-/// Puts elements that lie one after the other into the places of a view, whose elements may have two bytes where those have four: they are
-/// rounded then.
+/// Puts elements that lie one after the other into the places of a view, whose elements may have two bytes where those
+/// have four: they are rounded then.
 pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
     let at_once = |cell: Cell| beside(&runs, to.view.offset, cell);
@@ -99,8 +99,8 @@ pub(crate) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
 const ALONG: usize = 256;
 const MAX_GRID_ROWS: usize = 65535;
 
-/// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so does a block, and
-/// all its threads read the same part. A part of two bytes may be among others of four.
+/// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so
+/// does a block, and all its threads read the same part. A part of two bytes may be among others of four.
 pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (to, cell): (Place, Cell)) -> Launch {
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
     let places = shape[..=axis].iter().product::<usize>();

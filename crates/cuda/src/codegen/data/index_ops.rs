@@ -23,7 +23,8 @@ pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation:
     code.launch_each(count)
 }
 
-/// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number reports it.
+/// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number
+/// reports it.
 pub(crate) fn gather(
     rows: IndexDims,
     dtype: DType,
@@ -53,8 +54,8 @@ pub(crate) fn gather(
     code.launch_each(count)
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
-/// walks the list of its own updates, or, where these are many, all of them.
+/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each
+/// result walks the list of its own updates, or, where these are many, all of them.
 pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.n * rows.inner;
@@ -68,8 +69,8 @@ pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, 
     launches
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], onto what is there, unless something failed before it. Updates to one place are added
-/// in the order of k, all of them by one of the threads that have one: no other row is touched.
+/// to[b, indices[b, k], :] += updates[b, k, :], onto what is there, unless something failed before it. Updates to one
+/// place are added in the order of k, all of them by one of the threads that have one: no other row is touched.
 pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;

@@ -10,12 +10,12 @@ const LANES: usize = 4;
 /// How often a thread does so while it looks for the largest.
 const TIMES: usize = 4;
 
-/// Neighbours that a thread takes at once of so many elements.
+/// Neighbours that a thread takes at once of this many elements.
 fn lanes(count: usize) -> usize {
     if count.is_multiple_of(LANES) { LANES } else { 1 }
 }
 
-/// Halves so many elements, whose largest power of two is known.
+/// Halves this many elements, whose largest power of two is known.
 pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let (power, all) = (code.pointer(power, DType::F32, 0), code.count(count as u64));
@@ -29,7 +29,7 @@ pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }
 
-/// Raises a word, which is 0 before, to the largest power of two of so many elements.
+/// Raises a word, which is 0 before, to the largest power of two of this many elements.
 pub(crate) fn amax_of(from: Place, power: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let all = code.count(count as u64);

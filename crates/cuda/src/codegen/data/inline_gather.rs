@@ -1,4 +1,5 @@
-//! What a loop fetches from a table by numbers that it knows: a whole short row for each, of which members take their columns.
+//! What a loop fetches from a table by numbers that it knows: a whole short row for each, of which members take their
+//! columns.
 //!
 //! row(e) = table[base(e) + index(e)·stride ..][.. stride], zeros where the index is out of range
 

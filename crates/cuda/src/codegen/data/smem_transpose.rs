@@ -15,15 +15,15 @@ const SIDE: usize = 32;
 ///
 ///   view\[o, j, i\] = memory\[outer(o) + i·neighbours + j\],   j < neighbours, i < lines
 ///
-/// Few neighbours, as the places of a kernel are whose channels come last elsewhere, are moved together with many lines; of many, as the
-/// channels of an image are, squares are moved.
+/// Few neighbours, as the places of a kernel are whose channels come last elsewhere, are moved together with many
+/// lines; of many, as the channels of an image are, squares are moved.
 pub(crate) struct SmemTranspose<'a> {
     outer: &'a [Run],
     neighbours: usize,
     lines: usize,
 }
 
-/// True where the elements of a view are gathered through shared memory.
+/// True if the elements of a view are gathered through shared memory.
 pub(crate) fn is_smem_transpose(view: &View) -> bool {
     SmemTranspose::of(&view.runs()).is_some()
 }
@@ -41,8 +41,8 @@ impl<'a> SmemTranspose<'a> {
         self.neighbours <= MAX_INNER_RUN
     }
 
-    /// Shares `count` elements of type `c` out among blocks, whose number it returns. Those of a block begin `at` a place in memory, and at
-    /// the place `first` in the order of the view.
+    /// Shares `count` elements of type `c` out among blocks, whose number it returns. Those of a block begin `at` a
+    /// place in memory, and at the place `first` in the order of the view.
     pub fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
         let SmemTranspose { outer, neighbours, lines } = *self;
         let matrices = count / (neighbours * lines);
@@ -67,7 +67,8 @@ impl<'a> SmemTranspose<'a> {
         matrices * squares
     }
 
-    /// Does something with a block's elements in the order of memory: told what holds each of them, and its place there.
+    /// Does something with a block's elements in the order of memory: told what holds each of them, and its place
+    /// there.
     pub fn in_memory(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
         if self.has_few() {
             let each = format!("for (U k = threadIdx.x; k < own; k += {THREADS})");
@@ -108,7 +109,8 @@ mod tests {
 
     const FLOAT: Cell = Cell::Of(DType::F32);
 
-    /// The blocks in which elements in this order are gathered and scattered, where they go through shared memory of this name.
+    /// The blocks in which elements in this order are gathered and scattered, where they go through shared memory of
+    /// this name.
     fn blocks(name: &str, shape: &[usize], order: &[usize]) -> [Option<u32>; 2] {
         let place = Place { region: Region::Arena, offset: 0 };
         let view = View::contiguous(shape).transpose(order);

@@ -1,7 +1,7 @@
 //! A matrix of 32-bit numbers written the other way round: to[column][line] = from[line][column].
 //!
-//! A block reads a square of 64 × 64 along its lines and writes it along its columns, both by 16 bytes at once, with shared memory in
-//! between. The text is the same for all sizes.
+//! A block reads a square of 64 × 64 along its lines and writes it along its columns, both by 16 bytes at once, with
+//! shared memory in between. The text is the same for all sizes.
 
 use crate::codegen::kernel::{Code, Launch};
 use bilevel_plan::Place;
@@ -16,7 +16,7 @@ const THREADS: usize = 256;
 const LINES: usize = THREADS / ACROSS;
 const TIMES: usize = SIDE / LINES;
 
-/// Lines of so many neighbours, so far apart.
+/// Lines of this many neighbours, so far apart.
 #[derive(Clone, Copy)]
 pub(crate) struct TransposeShape {
     pub count: usize,
@@ -36,8 +36,8 @@ impl TransposeShape {
     }
 }
 
-/// Writes the transpose of lines to where they lie as [`Lines::turned`]; what is between them becomes 0. Every line must begin at a
-/// multiple of 16 bytes.
+/// Writes the transpose of lines to where they lie as [`Lines::turned`]; what is between them becomes 0. Every line
+/// must begin at a multiple of 16 bytes.
 pub(crate) fn transposed(lines: TransposeShape, (place, bytes): (Place, isize), to: Place) -> Launch {
     let turned = lines.turned();
     let mut code = Code::default();

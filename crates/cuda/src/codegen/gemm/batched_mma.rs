@@ -1,8 +1,8 @@
 //! Products of many small matrices by tensor cores, wherever the matrices lie.
 //!
-//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance. Libraries want all matrices at
-//! one distance and rows that begin at multiples of 16 bytes; these are read, and their results written, as they lie among others. The order
-//! of sums is the same in every run.
+//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance.
+//! Libraries want all matrices at one distance and rows that begin at multiples of 16 bytes; these are read, and their
+//! results written, as they lie among others. The order of sums is the same in every run.
 
 use crate::codegen::gemm::naive::{batch_runs, reaches};
 use crate::codegen::kernel::{Cell, Code, Launch, decode};
@@ -10,7 +10,8 @@ use crate::gemm::lower::Start;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize};
 
-/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
+/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is
+/// faster then.
 const MAX_SIDE: usize = 256;
 const MAX_STRIDED_K: usize = 96;
 /// Products that are many.
@@ -21,11 +22,12 @@ const WARPS: usize = 4;
 /// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
 const COLUMNS: usize = 8;
 const MAX_BLOCK_COLUMNS: usize = 104;
-/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes at once.
+/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes
+/// at once.
 const K_TILE: usize = 32;
 const K_TILE_BF16: usize = 64;
 
-/// True where products of this size are ours.
+/// True if products of this size are ours.
 pub(crate) fn is_small(size: &DotSize) -> bool {
     let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=MAX_SIDE).contains(side));
     small && size.batch >= MIN_BATCH && size.precision != Precision::Full
@@ -76,14 +78,14 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
 
-/// The text of the first row of a part, where so many rows are shared out evenly: every part has as many warps with rows as the others, or
-/// one fewer.
+/// The text of the first row of a part, where this many rows are shared out evenly: every part has as many warps with
+/// rows as the others, or one fewer.
 pub(crate) fn first_row(part: &str, rows: usize, parts: usize) -> String {
     format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
 }
 
-/// Neighbours of a row that are written at once, of results that begin so many elements after a place in memory: four, where all begin at
-/// multiples of that and none is beyond an end.
+/// Neighbours of a row that are written at once, of results that begin this many elements after a place in memory:
+/// four, where all begin at multiples of that and none is beyond an end.
 pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
     let whole = |n: isize| n % 4 == 0;
     let apart = layout.batch.iter().all(|(_, strides)| whole(strides[2]));
@@ -102,8 +104,8 @@ pub(crate) struct OperandLayout {
 }
 
 impl OperandLayout {
-    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have
-    /// neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
+    /// Of the left operand or the right, which begins this many elements after a place in memory; none if neither rows
+    /// nor columns have neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
     pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
@@ -124,7 +126,7 @@ impl OperandLayout {
         Some(OperandLayout { along: is_along, far, at_once })
     }
 
-    /// As the type that reads so many rows by so many threads, so much of the sum at a time.
+    /// As the type that reads this many rows by this many threads, this much of the sum at a time.
     pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
         format!(
             "TileLoader<{}, {rows}, {}, {}, {}, {threads}, {deep}>",

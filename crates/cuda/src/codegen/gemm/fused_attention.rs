@@ -2,10 +2,11 @@
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
 //!
-//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor
-//! cores leave it, where the loop makes G of it, which is as they take it for the second product. What others read of C₁ and G is written
-//! from shared memory, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps
-//! wait for each other only while they read B₁ and B₂, which they share.
+//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in
+//! registers, as tensor cores leave it, where the loop makes G of it, which is as they take it for the second product.
+//! What others read of C₁ and G is written from shared memory, and an array of as many rows that the loop reads comes
+//! by there: neighbours are then read and written together. Warps wait for each other only while they read B₁ and B₂,
+//! which they share.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -31,16 +32,17 @@ const COLUMNS: usize = 8;
 const MAX_OUTPUT_COLUMNS: usize = 128;
 /// Elements of the first sum that are kept at a time.
 const K_TILE: usize = 64;
-/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough for rows of
-/// this length, and one less for longer ones.
+/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have
+/// registers enough for rows of this length, and one less for longer ones.
 const BLOCKS_PER_SM: usize = 3;
 const MAX_FULL_OCCUPANCY_ROW: usize = 208;
 
 /// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
 const MAX_SMEM_BYTES: usize = 96 << 10;
 
-/// True where the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with both. In `Tf32` it
-/// is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows: three kernels are faster then.
+/// True if the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with
+/// both. In `Tf32` it is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows:
+/// three kernels are faster then.
 pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
     let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
         (&nodes[product].kind, &nodes[next].kind)
@@ -89,7 +91,8 @@ impl<'a> AttentionGemm<'a> {
         columns(self.layout) / COLUMNS
     }
 
-    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
+    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them
+    /// there are.
     fn operand(
         &self,
         context: &Context,
@@ -145,7 +148,7 @@ fn columns(layout: &DotLayout) -> usize {
     layout.n.next_multiple_of(COLUMNS)
 }
 
-/// The kernel of a strip; none where nothing of it is wanted.
+/// The kernel of a strip; none if nothing of it is wanted.
 pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<Launch>> {
     let (first, second) = (AttentionGemm::new(&context, group.gemm)?, AttentionGemm::new(&context, group.second_gemm)?);
     let mut stored = vec![];
@@ -244,7 +247,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
 }
 
-/// The type that sends so many rows of an operand into shared memory.
+/// The type that sends this many rows of an operand into shared memory.
 fn sent(operand_layout: &OperandLayout, rows: usize, deep: usize) -> String {
     format!("AsyncTile<{rows}, {}, {}, {THREADS}, {deep}>", operand_layout.along, operand_layout.far)
 }
@@ -262,8 +265,8 @@ fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     })
 }
 
-/// The members of the loop for one row of a thread: what others read is written, and what the second product reads takes the row's place.
-/// The member that is left in the strip, to be written from there.
+/// The members of the loop for one row of a thread: what others read is written, and what the second product reads
+/// takes the row's place. The member that is left in the strip, to be written from there.
 fn rows(
     context: &Context,
     code: &mut Code,

@@ -1,4 +1,5 @@
-//! The largest powers of two of what a loop computes, on the way: each thread knows that of its own elements, and raises a word that all have.
+//! The largest powers of two of what a loop computes, on the way: each thread knows that of its own elements, and
+//! raises a word that all have.
 //!
 //! A maximum does not depend on the order in which it is made, so the result is the same in every run.
 
@@ -6,7 +7,8 @@ use crate::codegen::body::Members;
 use crate::codegen::{Code, Context};
 use bilevel_graph::Result;
 
-/// Has a thread remember the largest of what these members read, in every lane of its elements; declared before the first.
+/// Has a thread remember the largest of what these members read, in every lane of its elements; declared before the
+/// first.
 pub(crate) fn join(members: &mut Members, largest: &[usize]) -> Result<()> {
     let (context, lanes) = (members.context, members.mapping.lanes());
     for (number, &member) in largest.iter().enumerate() {

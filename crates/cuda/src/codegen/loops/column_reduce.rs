@@ -4,8 +4,9 @@
 //!
 //! p\[b, c\] = ⊕ᵢ x\[rᵢ, c\]   over rows r = R·(b + B·turn) + slot,   y\[c\] = ⊕_b p\[b, c\]:
 //!
-//! a thread holds the same columns of every row it comes by, joins each with what it has of the rows before, and x itself is never written.
-//! What blocks leave is [folded](crate::codegen::loops::reduce_finalize). The order is the same in every run.
+//! a thread holds the same columns of every row it comes by, joins each with what it has of the rows before, and x
+//! itself is never written. What blocks leave is [folded](crate::codegen::loops::reduce_finalize). The order is the
+//! same in every run.
 
 use crate::codegen::kernel::{Cell, Code, c_type};
 use crate::codegen::loops::reduction_shape::ReductionShape;
@@ -31,7 +32,8 @@ pub(crate) struct ColumnReduction {
     pub place: Place,
 }
 
-/// True where a reduction is that of the columns of `n` elements in rows of this length, so many that it takes two passes in any case.
+/// True if a reduction is that of the columns of `n` elements in rows of this length, so many that it takes two passes
+/// in any case.
 pub(crate) fn is_by_columns(structure: &ReductionShape, (n, length): (usize, usize)) -> bool {
     n > 0 && *structure == ReductionShape::new(&[n / length, length], &[0]) && structure.parts() > 1
 }
@@ -51,7 +53,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// In a loop over so many elements in rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
+    /// In a loop over this many elements in rows of this length. A thread of the largest block has 64 in all, of others
+    /// at least twice as many.
     pub fn new(rows: (usize, usize)) -> Self {
         let sharing = RowThreads::of(rows);
         Registers { lanes: sharing.mapping().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
@@ -66,7 +69,8 @@ impl Registers {
     }
 }
 
-/// Joins the row at hand to what a thread has, where `live` holds, if anything; each sink with the text of lane j of what it reads.
+/// Joins the row at hand to what a thread has, where `live` holds, if anything; each sink with the text of lane j of
+/// what it reads.
 pub(crate) fn join(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[(String, &ColumnReduction)]) {
     // A lane beyond the end of the row joins what stands in there, and is never looked at.
     let when = live.map_or(String::new(), |live| format!("if ({live}) "));

@@ -42,7 +42,7 @@ mod tests {
         inner.split(", ").map(|number| number.trim_end_matches('f').parse().unwrap()).collect()
     }
 
-    /// What a kernel computes, with an exponential that is off by so many units in the last place.
+    /// What a kernel computes, with an exponential that is off by this many units in the last place.
     fn one_plus_erf(x: f32, coefficients: &[f32], off: i32) -> f32 {
         let t = x.abs();
         let (last, others) = coefficients.split_last().unwrap();

@@ -16,7 +16,7 @@ pub(crate) const MAX_PARTIALS: usize = 1024;
 /// Elements of a thread that adds up, where there are enough of them.
 const ELEMENTS_PER_THREAD: usize = 16;
 
-/// True where a sink is one number.
+/// True if a sink is one number.
 pub(crate) fn is_scalar_reduction(structure: &ReductionShape) -> bool {
     structure.axes.iter().all(|axis| !axis.kept)
 }
@@ -31,8 +31,8 @@ pub(crate) fn partials(n: usize) -> usize {
     n.div_ceil(BLOCK * ELEMENTS_PER_THREAD).clamp(1, MAX_PARTIALS)
 }
 
-/// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
-/// given with it; and raises the largest powers of two in `largest`.
+/// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the
+/// place given with it; and raises the largest powers of two in `largest`.
 pub(crate) fn map(
     context: Context,
     n: usize,
@@ -97,8 +97,8 @@ pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, 
     }
 }
 
-/// Neighbours a thread holds, where they divide the elements: 16 bytes of the widest type it computes in, or of what it reads and writes
-/// where all of that has two bytes.
+/// Neighbours a thread holds, where they divide the elements: 16 bytes of the widest type it computes in, or of what it
+/// reads and writes where all of that has two bytes.
 fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
     let lanes = match has_wide(context, stored, sinks) {
         true => 2,
@@ -108,7 +108,7 @@ fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]
     if n.is_multiple_of(lanes) { lanes } else { 1 }
 }
 
-/// True where a loop with these members computes in 64 bits.
+/// True if a loop with these members computes in 64 bits.
 pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -> bool {
     let wide = |member: usize| {
         let node = &context.schedule.nodes[member];
@@ -119,7 +119,7 @@ pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Pla
     members_beside(context, first).iter().any(|&member| wide(member))
 }
 
-/// True where all arrays of `n` elements that a loop reads and writes have two bytes each. Draws are made four at a time.
+/// True if all arrays of `n` elements that a loop reads and writes have two bytes each. Draws are made four at a time.
 fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
     let schedule = context.schedule;
     let has_two_bytes = |node: usize| context.cell(node).size() == 2;

@@ -1,8 +1,9 @@
 //! Reductions over some axes of many elements, with the elementwise work they are made of.
 //!
 //! Where neighbours in memory go to different results, threads stand side by side over results, and walk along what is
-//! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there are enough: with
-//! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
+//! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there
+//! are enough: with one, too little of the memory is under way at once. Long reductions are cut, and the parts added up
+//! in a second pass.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -18,16 +19,19 @@ use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, View, internal_error};
 
-/// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
+/// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48
+/// KiB of a block.
 pub(crate) const MAX_TERMS: usize = 8;
 
 /// Registers of a thread for what it reads once, as it is the same for all that become one: a bias, for instance.
 const MAX_INVARIANT_REGISTERS: usize = 8;
-/// Elements that a thread reads before it joins the first of them, where it does nothing else: it would wait for each of them.
+/// Elements that a thread reads before it joins the first of them, where it does nothing else: it would wait for each
+/// of them.
 const LOADS_IN_FLIGHT: usize = 4;
 
-/// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
-/// there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the powers of two in `largest`.
+/// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all
+/// where there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the
+/// powers of two in `largest`.
 pub(crate) fn reduce(
     context: Context,
     structure: &ReductionShape,
@@ -92,7 +96,8 @@ impl MemoryReduction {
     }
 }
 
-/// As [`reduce`], of what lies in memory: one kernel for all that can be taken so many neighbours at a time, as far as it has room.
+/// As [`reduce`], of what lies in memory: one kernel for all that can be taken this many neighbours at a time, as far
+/// as it has room.
 pub(crate) fn reduce_memory(structure: &ReductionShape, all: &[MemoryReduction]) -> Vec<Launch> {
     let (wide, single): (Vec<_>, Vec<_>) = all.iter().partition(|reduced| reduced.lanes(structure) > 1);
     let chunks = wide.chunks(MAX_TERMS).chain(single.chunks(MAX_TERMS));
@@ -149,7 +154,8 @@ struct Loop<'a> {
     at_once: usize,
 }
 
-/// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it with.
+/// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it
+/// with.
 fn finish(
     mut code: Code,
     structure: &ReductionShape,

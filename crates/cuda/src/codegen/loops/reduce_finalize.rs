@@ -2,7 +2,8 @@
 //!
 //! y\[k\] = ⊕ₚ x\[p·K + k\],   p < P, k < K
 //!
-//! What a group leaves is folded by as few kernels as there are numbers of parts and of results: a row of blocks for each reduction.
+//! What a group leaves is folded by as few kernels as there are numbers of parts and of results: a row of blocks for
+//! each reduction.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
 use bilevel_graph::{DType, ReduceOp};
@@ -24,7 +25,7 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// True where one kernel can fold both.
+    /// True if one kernel can fold both.
     fn is_like(&self, other: &Partial) -> bool {
         let key = |partial: &Partial| (partial.op, partial.from.1, partial.to.1, partial.kept, partial.parts);
         key(self) == key(other)

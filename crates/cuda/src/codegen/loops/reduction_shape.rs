@@ -55,7 +55,7 @@ impl ReductionShape {
         self.count(false)
     }
 
-    /// True where neighbours go to different results.
+    /// True if neighbours go to different results.
     pub fn beside(&self) -> bool {
         self.axes.last().is_some_and(|axis| axis.kept)
     }
@@ -68,8 +68,8 @@ impl ReductionShape {
         }
     }
 
-    /// What is left of one of so many leading elements, all kept; `None` where something of them is reduced, or an axis lies across
-    /// the border.
+    /// What is left of one of this many leading elements, all kept; `None` if something of them is reduced, or an axis
+    /// lies across the border.
     pub fn without_leading(&self, count: usize) -> Option<ReductionShape> {
         let (mut axes, mut missing) = (self.axes.iter().copied(), count);
         let mut rest = vec![];
@@ -118,7 +118,8 @@ impl ReductionShape {
         if whole && enough { LANES } else { 1 }
     }
 
-    /// Threads of a block that stand side by side, each with its neighbours: as many as leave the fewest without a result.
+    /// Threads of a block that stand side by side, each with its neighbours: as many as leave the fewest without a
+    /// result.
     pub fn side(&self) -> usize {
         let (kept, lanes) = (self.kept(), self.lanes());
         let places = |side: &usize| kept.next_multiple_of(side * lanes);

@@ -70,14 +70,14 @@ pub(crate) struct RowReductions {
 }
 
 impl RowReductions {
-    /// True where there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
     }
 }
 
-/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces columns, a block takes many
-/// rows, one after the other.
+/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces
+/// columns, a block takes many rows, one after the other.
 pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
@@ -112,7 +112,8 @@ pub(crate) fn rows(
     }
     let mut members = Members::new(context, mapping, &mut code);
     if !columns.is_empty() {
-        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it computes the one before.
+        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it
+        // computes the one before.
         members.prefetch.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];

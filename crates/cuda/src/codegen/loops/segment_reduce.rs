@@ -1,13 +1,13 @@
 //! Sinks of a loop over rows that stay within rows, reduced where a row is at hand.
 //!
-//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the place of result k's first element in it, and `reduced(r)`
-//! how far from there its element r is,
+//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the place of result k's first element in
+//! it, and `reduced(r)` how far from there its element r is,
 //!
 //! y\[row·K + k\] = ⊕ᵣ x\[row·l + kept(k) + reduced(r)\],   k < K, r < R, K·R = l.
 //!
-//! The threads of a row hold it in registers, each some columns, so they lay it out in shared memory first. There, neighbouring threads of
-//! a warp take the elements of one result in turn, as many of them as there are threads to spare, and join what they have by shuffles: an
-//! order that is the same in every run.
+//! The threads of a row hold it in registers, each some columns, so they lay it out in shared memory first. There,
+//! neighbouring threads of a warp take the elements of one result in turn, as many of them as there are threads to
+//! spare, and join what they have by shuffles: an order that is the same in every run.
 
 use crate::codegen::kernel::{Cell, Code, c_type, decode};
 use crate::codegen::loops::reduction_shape::ReductionShape;
@@ -16,7 +16,8 @@ use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
-/// Bytes of shared memory that the rows of a block may take: a kernel can have 48 KiB, of which sums across warps need up to 2.
+/// Bytes of shared memory that the rows of a block may take: a kernel can have 48 KiB, of which sums across warps need
+/// up to 2.
 const MAX_SMEM_BYTES: usize = 44 << 10;
 
 /// A sink that stays within rows.
@@ -33,8 +34,8 @@ pub(crate) struct SegmentReduction {
     pub row: ReductionShape,
 }
 
-/// Which elements of a row are reduced to one, where a reduction of `n` elements stays within rows of this length, and those of a block
-/// fit shared memory.
+/// Which elements of a row are reduced to one, where a reduction of `n` elements stays within rows of this length, and
+/// those of a block fit shared memory.
 pub(crate) fn within_rows(
     structure: &ReductionShape,
     (n, length): (usize, usize),
@@ -51,8 +52,8 @@ fn sharers(row: &ReductionShape, threads: usize) -> usize {
     to_spare.min(row.reduced().next_power_of_two()).clamp(1, WARP)
 }
 
-/// Writes the reductions of rows, each with the text of lane j of what it reads. Results are stored where `live` holds, if anything. All
-/// threads of the block must come by.
+/// Writes the reductions of rows, each with the text of lane j of what it reads. Results are stored where `live` holds,
+/// if anything. All threads of the block must come by.
 pub(crate) fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[(String, &SegmentReduction)]) {
     let RowThreads { length, threads, .. } = sharing;
     let mapping = sharing.mapping();

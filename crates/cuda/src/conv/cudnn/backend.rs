@@ -1,8 +1,8 @@
 //! Convolutions by cuDNN's graphs of operations.
 //!
-//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x, w and y in
-//! bf16 where they are narrow, sums always in 32 bits. Engines that can compute it are proposed, best first; only those
-//! are taken that always give the same bits and multiply as they should.
+//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of
+//! each: x, w and y in bf16 where they are narrow, sums always in 32 bits. Engines that can compute it are proposed,
+//! best first; only those are taken that always give the same bits and multiply as they should.
 
 use crate::conv::canonical::{ConvPass, Geometry};
 use crate::conv::cudnn::descriptor::{CudnnResult, Descriptor};
@@ -25,7 +25,8 @@ const LIBRARY_ALIGNMENT: i64 = 16;
 /// Most engines to look at that are proposed in one way.
 const MAX_HEURISTICS: usize = 32;
 
-/// How the library can be asked for engines: by what it thinks is fastest, by a longer thought, and for those that can nearly always.
+/// How the library can be asked for engines: by what it thinks is fastest, by a longer thought, and for those that can
+/// nearly always.
 pub(crate) const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 
 /// A convolution that is ready to be started, and the bytes of workspace it needs.
@@ -35,7 +36,8 @@ pub(crate) struct GraphPlan {
 }
 
 impl GraphPlan {
-    /// The first engine proposed for a geometry that suits it and needs a workspace of at most so many bytes, if there is one.
+    /// The first engine proposed for a geometry that suits it and needs a workspace of at most this many bytes, if
+    /// there is one.
     pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Self> {
         let proposals = Proposals::new(handle, geometry);
         let modes = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK];
@@ -102,7 +104,8 @@ pub(crate) struct Proposals<'a> {
 impl<'a> Proposals<'a> {
     /// Asks with this handle.
     pub fn new(handle: &'a Handle, geometry: &'a Geometry) -> Self {
-        // What has two bytes may be better known to the library where another operation rounds the sums and writes them.
+        // What has two bytes may be better known to the library where another operation rounds the sums and writes
+        // them.
         let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
         let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
         Proposals { handle, geometry, graphs }
@@ -114,7 +117,7 @@ impl<'a> Proposals<'a> {
         offers.filter_map(|config| Engine::new(config).ok()).filter(|engine| engine.suits(self.geometry))
     }
 
-    /// An engine made ready, if it can be and needs at most so many bytes of workspace.
+    /// An engine made ready, if it can be and needs at most this many bytes of workspace.
     pub fn plan(&self, engine: &Engine, most: usize) -> Option<GraphPlan> {
         GraphPlan::of(self.handle, &engine.config).ok().filter(|plan| plan.workspace <= most)
     }

@@ -11,7 +11,8 @@ pub(crate) type CudnnResult<T> = Result<T, CudnnError>;
 /// A description of the library's, given back when it is dropped.
 pub(crate) struct Descriptor(pub sys::cudnnBackendDescriptor_t);
 
-// SAFETY: a description belongs to the library, not to a thread. It holds a pointer and so is not `Sync`: one thread has it at a time.
+// SAFETY: a description belongs to the library, not to a thread. It holds a pointer and so is not `Sync`: one thread
+// has it at a time.
 unsafe impl Send for Descriptor {}
 
 impl Descriptor {
@@ -48,7 +49,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Descriptions that an attribute refers to, the first so many of them.
+    /// Descriptions that an attribute refers to, the first this many of them.
     pub fn referred(&self, name: Name, kind: Kind, most: usize) -> CudnnResult<Vec<Descriptor>> {
         let mut found = (0..most).map(|_| Descriptor::new(kind)).collect::<CudnnResult<Vec<_>>>()?;
         let mut filled: Vec<_> = found.iter().map(|description| description.0).collect();

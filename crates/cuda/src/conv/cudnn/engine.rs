@@ -1,4 +1,5 @@
-//! An engine of cuDNN's with its settings: what the library says of it, and a name by which a later process knows it again.
+//! An engine of cuDNN's with its settings: what the library says of it, and a name by which a later process knows it
+//! again.
 
 use crate::conv::canonical::Geometry;
 use crate::conv::cudnn::descriptor::{CudnnResult, Descriptor};
@@ -25,8 +26,8 @@ const REFUSED: [Note; 8] = [
     Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
 ];
 
-/// What tells an engine with its settings from all others of one version of the library: its number, then kind and value of each
-/// setting, in the order of their kinds.
+/// What tells an engine with its settings from all others of one version of the library: its number, then kind and
+/// value of each setting, in the order of their kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EngineName(pub Vec<u64>);
 
@@ -35,7 +36,7 @@ pub(crate) struct Engine {
     /// The engine with its settings.
     pub config: Descriptor,
     engine: Descriptor,
-    /// What it does with numbers; none where the library does not say.
+    /// What it does with numbers; none if the library does not say.
     notes: Option<Vec<u32>>,
 }
 
@@ -48,7 +49,8 @@ impl Engine {
         Ok(Engine { config, engine, notes })
     }
 
-    /// True where it always gives the same bits, is as exact as a plain sum of products, and rounds operands only where they may be.
+    /// True if it always gives the same bits, is as exact as a plain sum of products, and rounds operands only if they
+    /// may be.
     pub fn suits(&self, geometry: &Geometry) -> bool {
         let Some(notes) = &self.notes else { return false };
         let says = |note: Note| notes.contains(&(note as u32));
@@ -56,7 +58,8 @@ impl Engine {
         exact && !REFUSED.into_iter().any(says)
     }
 
-    /// True where its kernels are compiled when it is made ready, which takes a second or so; also where the library does not say.
+    /// True if its kernels are compiled when it is made ready, which takes a second or so; also where the library does
+    /// not say.
     pub fn is_compiled(&self) -> bool {
         let (name, kind) = (Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Type::CUDNN_TYPE_BEHAVIOR_NOTE);
         let compiled = Behaviour::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32;
@@ -88,7 +91,8 @@ impl Engine {
     }
 }
 
-/// The notes of an engine, as numbers: a newer library may have some that have no name here. None where they cannot be read.
+/// The notes of an engine, as numbers: a newer library may have some that have no name here. None where they cannot be
+/// read.
 fn noted(engine: &Descriptor, name: Name, kind: Type) -> Option<Vec<u32>> {
     let mut notes = vec![0u32; MAX_NOTES];
     let count = engine.get(name, kind, &mut notes).ok().filter(|&count| count <= MAX_NOTES)?;

@@ -1,8 +1,8 @@
 //! cuDNN's handles: one for planning and one for each stream, each behind a lock of its own.
 //!
-//! Different threads may call the library at once, but not with the same handle. A handle is reached only through its lock, and whatever is
-//! called with it borrows it from there, so that a thread that plans and a thread that runs cannot use one at the same time. They do
-//! not wait for each other either, for they have different ones.
+//! Different threads may call the library at once, but not with the same handle. A handle is reached only through its
+//! lock, and whatever is called with it borrows it from there, so that a thread that plans and a thread that runs
+//! cannot use one at the same time. They do not wait for each other either, for they have different ones.
 
 use crate::conv::cudnn::descriptor::CudnnResult;
 use cudarc::cudnn::{result, sys};
@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A handle of the library, destroyed when it is dropped.
 pub(crate) struct Handle(sys::cudnnHandle_t);
 
-// SAFETY: a handle belongs to a context, not to a thread. It holds a pointer and so is not `Sync`: one thread has it at a time.
+// SAFETY: a handle belongs to a context, not to a thread. It holds a pointer and so is not `Sync`: one thread has it at
+// a time.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -51,7 +52,8 @@ impl<H> Handles<H> {
         Handles { planning: Mutex::new(planning), streams: streams.into_iter().map(Mutex::new).collect() }
     }
 
-    /// The handle for planning. Its holder waits for scratch memory during a trial, so nobody who holds that may ask for it.
+    /// The handle for planning. Its holder waits for scratch memory during a trial, so nobody who holds that may ask
+    /// for it.
     pub fn planning(&self) -> MutexGuard<'_, H> {
         self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -28,7 +28,7 @@ impl ConvAlgoKey {
         }
     }
 
-    /// The name that these numbers are; none where they are damaged.
+    /// The name that these numbers are; none if they are damaged.
     pub fn read(numbers: &[u64]) -> Option<Self> {
         match numbers {
             [0] => Some(ConvAlgoKey::Call),

@@ -99,7 +99,8 @@ impl Drop for Descriptions {
 /// Most ways the library may offer.
 const MAX_HEURISTICS: usize = 10;
 
-/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain sum.
+/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain
+/// sum.
 macro_rules! choose {
     ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
         let mut offers: [$offer; MAX_HEURISTICS] = std::mem::zeroed();
@@ -121,8 +122,8 @@ macro_rules! choose {
 }
 
 impl LegacyConv {
-    /// What the library thinks is fastest with at most so many bytes of workspace, of what may be taken; none where there is no such
-    /// way.
+    /// What the library thinks is fastest with at most this many bytes of workspace, of what may be taken; none if
+    /// there is no such way.
     pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> CudnnResult<Option<Self>> {
         let descriptions = Descriptions::new(geometry)?;
         let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {

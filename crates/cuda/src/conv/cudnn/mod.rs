@@ -27,12 +27,13 @@ pub(crate) fn failed(what: &str, error: CudnnError) -> Error {
 /// The library, opened for one GPU.
 pub(crate) struct Dnn {
     chooser: ConvSelector,
-    /// What was chosen for a geometry; none where the library has no way that always gives the same bits.
+    /// What was chosen for a geometry; none if the library has no way that always gives the same bits.
     choices: Mutex<HashMap<Geometry, Option<ConvAlgo>>>,
-    /// What choices name by its number. It is all here, so that nothing of it outlives the handles, which are dropped after it.
+    /// What choices name by its number. It is all here, so that nothing of it outlives the handles, which are dropped
+    /// after it.
     methods: Mutex<Vec<LibraryConv>>,
-    /// The handle for planning is locked before the scratch memory, which a trial needs; those of streams after it. `choices` and `methods` are
-    /// held by nobody who waits for the first two.
+    /// The handle for planning is locked before the scratch memory, which a trial needs; those of streams after it.
+    /// `choices` and `methods` are held by nobody who waits for the first two.
     handles: Handles<Handle>,
 }
 
@@ -54,7 +55,8 @@ pub(crate) enum ConvAlgo {
 }
 
 impl Dnn {
-    /// Opens the library for these streams of a GPU, whose context must be current whenever it is used, and when it is dropped.
+    /// Opens the library for these streams of a GPU, whose context must be current whenever it is used, and when it is
+    /// dropped.
     pub fn new(device: &Arc<Device>, streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
         // SAFETY: the streams are the device's, which drops the library before it destroys them.
         let open = |&stream: &_| unsafe { Handle::new(stream) }.map_err(|e| failed("be opened", e));
@@ -80,7 +82,7 @@ impl Dnn {
         self.choices().get(geometry).copied()
     }
 
-    /// How a convolution is computed; none where the library cannot compute it as it should be.
+    /// How a convolution is computed; none if the library cannot compute it as it should be.
     pub fn algo(&self, geometry: &Geometry) -> Option<ConvAlgo> {
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;

@@ -1,9 +1,10 @@
-//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of our own.
+//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of
+//! our own.
 //!
-//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and a
-//! product with patches beside them; what was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be
-//! kept, the library's word counts. Of operands in two bytes the library has engines only that take a second each to compile: the first it
-//! proposes is compiled, and on trial beside our own.
+//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run
+//! on trial, and a product with patches beside them; what was found is kept on disk: a later process takes the same, to
+//! the same bits. Where nothing can be kept, the library's word counts. Of operands in two bytes the library has
+//! engines only that take a second each to compile: the first it proposes is compiled, and on trial beside our own.
 
 use crate::autotune::bench::Trial;
 use crate::autotune::conv_candidate::{ConvCandidate, conv_candidates};
@@ -25,8 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Multiplications from which the best way is worth a trial.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
-/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's order is that of an
-/// engine by itself, if that: the ninth may take two thirds of the time of the first.
+/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's
+/// order is that of an engine by itself, if that: the ninth may take two thirds of the time of the first.
 const MAX_ENGINES: [usize; 3] = [16, 24, 24];
 /// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
@@ -35,8 +36,8 @@ const NARROW: &str = "convolution in two bytes by any engine or patches, timed b
 /// The kind under which compiled engines are kept.
 const COMPILED: &str = "compiled convolution in two bytes";
 
-/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
-/// for one convolution would be other bits.
+/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each
+/// other, and two choices for one convolution would be other bits.
 static TRYING: Mutex<()> = Mutex::new(());
 
 /// How a convolution is to be computed.
@@ -110,8 +111,9 @@ impl ConvSelector {
         ConvSelector { device: Arc::downgrade(device), kept: TuningStore::new(cache, &device.name, version) }
     }
 
-    /// How to compute a geometry; none where the library cannot as it should. The library is asked with the handle for planning, and trials use
-    /// those of the streams. Who asks must not hold the scratch memory: a trial waits for its turn.
+    /// How to compute a geometry; none if the library cannot as it should. The library is asked with the handle for
+    /// planning, and trials use those of the streams. Who asks must not hold the scratch memory: a trial waits for its
+    /// turn.
     pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<ConvChoice> {
         let device = self.device.upgrade()?;
         device.enter().ok()?;
@@ -183,7 +185,7 @@ impl ConvSelector {
     }
 }
 
-/// True where the best way is worth a trial.
+/// True if the best way is worth a trial.
 fn is_tried(geometry: &Geometry) -> bool {
     geometry.products() >= MIN_TUNED_MULTIPLICATIONS
 }
@@ -222,7 +224,8 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
                 continue;
             }
             seen.push(name.clone());
-            // One that must be compiled is worth it only where the library thinks it is the fastest of all; of two bytes, that is on trial anyway.
+            // One that must be compiled is worth it only if the library thinks it is the fastest of all; of two bytes,
+            // that is on trial anyway.
             let first = geometry.last && !geometry.narrow && found.is_empty();
             if engine.is_compiled() && !first {
                 continue;
@@ -238,7 +241,7 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
     found
 }
 
-/// The number of the fastest, run with so many bytes for x, w and y; none where none can be run.
+/// The number of the fastest, run with this many bytes for x, w and y; none if none can be run.
 fn tried(
     device: &Arc<Device>,
     handles: &Handles<Handle>,
@@ -301,7 +304,7 @@ mod tests {
     fn a_geometry_is_kept_under_the_same_name_in_every_process() {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
-        assert_eq!(key, "e7cd71d627f02865d2f807d8e418346ead0c00c7711552c6e9363d91c1b92e38");
+        assert_eq!(key, "ae785b22b89cd436ba6d24c3500418c2d4f664f3b266a1baceaef1fe861ca8b9");
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! Products in `Tf32` of operands in halves.
+//! `Tf32` products computed in fp16, with a power-of-two scale per array.
 //!
-//! `Tf32` multiplies numbers of 11 digits, and so does a product of IEEE halves, in half the time and of half the bytes; but the exponents of
-//! halves have 5 bits instead of 8. So every operand is first multiplied by a power of two of its own, which loses nothing:
+//! Both formats have 11 significant bits, but fp16 products take half the time and half the bytes. The exponent of fp16
+//! has only 5 bits instead of 8, so every operand is first multiplied by a power of two, which is exact:
 //!
 //! A·B = (A·2¹⁴/a)·(B·2¹⁴/b) · (a/2¹⁴)·(b/2¹⁴),   |A| ≤ 2a,  |B| ≤ 2b
 //!
-//! With a = 2^⌊log₂ max |A|⌋, elements down to 2⁻²⁸ of the largest of their array keep all 11 digits, as in `Tf32`; smaller ones are off by at
-//! most 2⁻³⁹ of the largest, which is 2⁻²⁷ times what the largest itself is rounded by. But that is known only when all of the array is.
-//! Where its elements are bounded by numbers known before ([`Bound`]), a follows from these, and the loop that computes the array writes it in
-//! halves at once. Where the bound is 2ˢ times the largest, both limits are 2ˢ times as high: 2^(s−28) and 2^(s−39).
+//! With a = 2^⌊log₂ max |A|⌋, elements down to 2⁻²⁸ of the array's amax keep all 11 bits, as in `Tf32`. The error of
+//! smaller ones is at most 2⁻³⁹ of the amax, which is 2⁻²⁷ times the rounding error of the amax itself. But the amax is
+//! known only when the whole array is. If range analysis bounds the elements beforehand ([`Bound`]), a follows from the
+//! bound, and the loop that computes the array writes fp16 directly. If the bound is 2ˢ times the amax, both limits
+//! grow to 2^(s−28) and 2^(s−39).
 
 pub(crate) mod range;
 pub(crate) mod range_analysis;
@@ -23,41 +24,41 @@ use crate::lower::{Line, Lowering};
 use bilevel_graph::DType;
 use std::collections::{HashMap, HashSet};
 
-/// What products of halves have asked for, by node.
+/// The fp16 operands of a program, by node.
 #[derive(Default)]
 pub(crate) struct ScaledF16Operands {
-    /// Scaled copies.
+    /// The scaled copies.
     pub operands: HashMap<usize, ScaledF16>,
-    /// The largest elements.
+    /// The amax exponents.
     pub amax_exponents: HashMap<usize, usize>,
-    /// How large elements can be, as far as that is known.
+    /// The known bounds of elements.
     pub bounds: HashMap<usize, Option<Bound>>,
-    /// The inputs, and what loops make of those that are carried.
+    /// The inputs, and the next values of carried inputs that loops compute.
     pub parameters: HashSet<usize>,
 }
 
 impl ScaledF16Operands {
-    /// The halved copy of a node, where its own largest element alone decides what it is multiplied by.
+    /// Returns the scaled copy of a node if its own amax alone determines the scale.
     pub fn scaled_by_own_amax(&self, node: usize) -> Option<usize> {
         let (halved, &largest) = (self.operands.get(&node)?, self.amax_exponents.get(&node)?);
         (halved.power == Pow2Scale::AMAX && halved.factors == [largest]).then_some(halved.node)
     }
 }
 
-/// An array in halves.
+/// An array scaled to fp16.
 #[derive(Clone)]
 pub(crate) struct ScaledF16 {
-    /// The node of the halved copy.
+    /// The node of the scaled copy.
     node: usize,
-    /// Its power of two, and the nodes that are the factors of it.
+    /// Its scale, and the nodes that are the factors of the scale.
     power: Pow2Scale,
     factors: Vec<usize>,
-    /// What the array itself is not beyond.
+    /// The bound of the unscaled array.
     bound: Bound,
 }
 
 impl Lowering {
-    /// The operands of a product in halves, and their arrays; `None` unless both are all of an array.
+    /// Returns the scaled operands of a product, and their arrays; `None` unless both views cover a whole array.
     pub fn scaled_to_f16(&mut self, operands: [&Operand; 2], like: Line) -> Option<([Operand; 2], [ScaledF16; 2])> {
         let whole = |operand: &Operand| {
             let (node, view) = operand.at()?;
@@ -67,18 +68,18 @@ impl Lowering {
         let [Some(a), Some(b)] = operands.map(whole) else { return None };
         let [(a, of_a), (b, of_b)] = [a, b].map(|(node, view)| {
             let halved = self.scaled_node(node, like);
-            // Whatever the view does with the elements, it does with their halved copies.
+            // The view applies to the scaled copy as well.
             (Operand::At { node: halved.node, view }, halved)
         });
         Some(([a, b], [of_a, of_b]))
     }
 
-    /// The halved copy of a node: once for all products that read it.
+    /// Returns the scaled copy of a node, shared by all products that read it.
     fn scaled_node(&mut self, node: usize, like: Line) -> ScaledF16 {
         if let Some(known) = self.scaled_f16.operands.get(&node) {
             return known.clone();
         }
-        // What a carried input becomes is carried in halves itself (`states.rs`), with its largest.
+        // The next value of a carried input is carried as fp16 (`carried_casts.rs`), with its amax.
         let bound = if self.scaled_f16.parameters.contains(&node) { None } else { self.bound(node) };
         let known = bound.and_then(|bound| bound.power().map(|power| (bound, power)));
         let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Pow2Scale::AMAX, vec![node])));
@@ -92,7 +93,7 @@ impl Lowering {
         halved
     }
 
-    /// The largest of a node: once for all who ask.
+    /// Returns the amax exponent of a node, shared by all readers.
     fn amax_exponent_of(&mut self, node: usize, like: Line) -> usize {
         if let Some(&known) = self.scaled_f16.amax_exponents.get(&node) {
             return known;
@@ -102,8 +103,8 @@ impl Lowering {
         largest
     }
 
-    /// The result of a product of halved arrays, a view of all its elements, with their powers of two taken out again. Each element is a sum
-    /// of so many terms.
+    /// Returns the result of a product of scaled arrays with both scales removed. Each element is a sum of this many
+    /// terms.
     pub fn unscaled(&mut self, made: Operand, [a, b]: [ScaledF16; 2], terms: usize, like: Line) -> Operand {
         let Operand::At { node, view } = made else { return made };
         let shape = self.nodes[node].shape.clone();
@@ -116,7 +117,7 @@ impl Lowering {
     }
 }
 
-/// Numbers, each for all elements of this shape.
+/// Scalars broadcast to this shape.
 fn everywhere(nodes: &[usize], shape: &[usize]) -> Vec<Operand> {
     let view = View::contiguous(&[]).broadcast(&[], shape);
     nodes.iter().map(|&node| Operand::At { node, view: view.clone() }).collect()
@@ -130,7 +131,7 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{Graph, Precision, Program, Tensor};
 
-    /// One for which halves pay from so many rows on.
+    /// A target that prefers fp16 from this many rows on.
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
@@ -154,7 +155,7 @@ mod tests {
         Schedule::new(&builder.build().unwrap().with_precision(precision), &Machine(8)).unwrap()
     }
 
-    /// How many halved arrays, powers of two and restored products there are.
+    /// Counts the scaled arrays, amax exponents and unscaled products.
     fn counts(schedule: &Schedule) -> [usize; 3] {
         let count = |of: fn(&Kind) -> bool| {
             let live = schedule.nodes.iter().enumerate().filter(|(id, _)| schedule.group_of(*id).is_some());
@@ -195,7 +196,8 @@ mod tests {
                 schedule.groups().iter().filter(|group| group.members.iter().any(|&id| kind(&schedule.nodes[id].kind)));
             found.map(|group| group.members.len()).collect::<Vec<_>>()
         };
-        // Of the weights, which stay as they are, alone and before the first step; of a tangent, and of a sine with all that it is made of.
+        // The weights alone, before the first step; a tanh; and a sine together with the operations it is computed
+        // from.
         assert_eq!(members(|kind| matches!(kind, Kind::AmaxExponent)), [1, 2, 4]);
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let [once, in_steps] = map.amax_words.map(|amax_words| amax_words.unwrap());

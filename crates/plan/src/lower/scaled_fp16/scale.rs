@@ -1,15 +1,15 @@
-//! Powers of two that follow from others: what an array is multiplied by to be halved, from powers that are known before it is computed.
+//! Power-of-two scales computed from amax exponents that are known before the array.
 //!
 //!   log₂ p = maxₜ (sₜ + Σ_f log₂ m_f)
 //!
-//! for terms t, each a whole number sₜ and some factors m_f that are powers of two themselves. Only exponents are added, so nothing overflows,
-//! and every loop that needs the power computes it again from the factors it is given.
+//! for terms t, each an integer sₜ and factors m_f that are powers of two. Only exponents are added, so nothing
+//! overflows, and every loop that needs the scale recomputes it from its factors.
 
-/// Most terms of a power.
+/// The maximum number of terms of a scale: kernels evaluate them for every thread.
 pub(crate) const MAX_SCALE_TERMS: usize = 4;
 
-/// A power of two as the factors of its terms give it. The factors, [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of some arrays, are operands of
-/// the operation that has it, in the order of the terms.
+/// A power of two as the factors of its terms give it. The factors, [`Kind::AmaxExponent`](crate::Kind::AmaxExponent)
+/// of some arrays, are operands of the operation that has it, in the order of the terms.
 ///
 /// ```
 /// use bilevel_plan::Pow2Scale;
@@ -23,34 +23,34 @@ pub struct Pow2Scale {
 /// A term of a [`Pow2Scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleTerm {
-    /// What is added to the exponents of the factors.
+    /// The constant added to the exponents of the factors.
     pub shift: i16,
-    /// How many factors there are.
+    /// The number of factors.
     pub factors: usize,
 }
 
 impl Pow2Scale {
-    /// The only factor itself.
+    /// The scale that is its only factor.
     pub const AMAX: Pow2Scale = Pow2Scale { terms: [Some(ScaleTerm { shift: 0, factors: 1 }), None, None, None] };
 
-    /// Of these terms; `None` where there are too many, or none.
+    /// Builds a scale from these terms; `None` if there are too many, or none.
     pub(crate) fn new(terms: &[ScaleTerm]) -> Option<Self> {
         let mut of = [None; MAX_SCALE_TERMS];
         of.iter_mut().zip(terms).for_each(|(place, &term)| *place = Some(term));
         (1..=MAX_SCALE_TERMS).contains(&terms.len()).then_some(Pow2Scale { terms: of })
     }
 
-    /// Its terms.
+    /// Returns the terms.
     pub fn terms(&self) -> impl Iterator<Item = ScaleTerm> + '_ {
         self.terms.iter().copied().flatten()
     }
 
-    /// How many factors all terms have.
+    /// Returns the number of factors of all terms.
     pub fn factors(&self) -> usize {
         self.terms().map(|term| term.factors).sum()
     }
 
-    /// Its exponent, where those of its factors are these.
+    /// Returns the exponent for these exponents of the factors.
     pub fn exponent(&self, mut factors: &[i32]) -> i32 {
         let of_terms = self.terms().map(|term| {
             let (own, others) = factors.split_at(term.factors.min(factors.len()));
