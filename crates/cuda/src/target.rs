@@ -1,28 +1,28 @@
-//! A GPU as planning sees it.
+//! The planning target for NVIDIA GPUs.
 
 use crate::codegen::{MAX_ROW_LENGTH, is_fused_attention, is_small};
 use crate::gemm::lower::{MIN_COPIED_SIDE, MIN_LIBRARY_MULTIPLICATIONS};
 use bilevel_graph::{ConvDims, Precision};
 use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
 
-/// Places in memory are multiples of what the widest loads and the libraries like best.
+/// The alignment of buffers in bytes: a multiple of the widest loads, as the libraries prefer.
 pub(crate) const ALIGN: usize = 256;
 
-/// Smaller results stay in the second cache from the loop that computes them to the next.
+/// Smaller results stay in the L2 cache from the loop that computes them to the next, so recomputing them saves
+/// nothing.
 const REMAT_MIN_BYTES: usize = 1 << 20;
 
-/// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one
-/// number.
+/// Values of at most this many bytes share no memory: a network has thousands of them, most of them scalars.
 pub(crate) const NO_ALIAS_BYTES: usize = 32 << 10;
 
-/// Numbers of two bytes in a load of 16.
+/// bf16 elements of a 16-byte load.
 const BF16_LANES: usize = 8;
 
-/// Any GPU.
+/// An NVIDIA GPU.
 pub(crate) struct CudaTarget {
-    /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
+    /// Whether images have channels last, so that convolutions in `Bf16` may read two bytes per element.
     pub channels_last: bool,
-    /// Blocks can have the shared memory that strips of attentions take.
+    /// Whether blocks have enough shared memory for fused attention.
     pub fuses_attention: bool,
 }
 
@@ -30,11 +30,11 @@ impl Target for CudaTarget {
     fn limits(&self) -> Limits {
         Limits {
             row: MAX_ROW_LENGTH,
-            // Beyond that, the values of a thread no longer fit its registers.
+            // With more members, the values of a thread exceed its registers.
             members: 64,
-            // To start a kernel takes as long as to run a short one.
+            // Launching a kernel takes as long as running a short one.
             tiny_loop: 64,
-            // The updates of biases of a network, which have nothing to do with each other.
+            // The independent updates of a network's biases.
             horizontal_fusion_max: 1024,
             sequential_max: 0,
             axes: 8,
@@ -58,7 +58,7 @@ impl Target for CudaTarget {
         true
     }
 
-    /// Long products, of matrices whose rows begin at multiples of 16 bytes, as the library likes them best.
+    /// Large products of matrices with rows aligned to 16 bytes, as cuBLASLt prefers them.
     fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
         let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
@@ -76,7 +76,7 @@ impl Target for CudaTarget {
         self.fuses_attention && is_fused_attention(nodes, product, &pass.members, next)
     }
 
-    /// A scatter is several loops, with lists of what goes where.
+    /// A scatter takes several kernels that build index lists.
     fn pool_grad_as_select(&self) -> bool {
         true
     }
@@ -90,7 +90,7 @@ impl Target for CudaTarget {
     }
 
     fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
-        // For the derivative with respect to a kernel, the first axis of its image is that of the channels.
+        // For wgrad, the first axis of the image is the channel axis.
         let whole = |channels: usize| channels.is_multiple_of(BF16_LANES);
         self.channels_last && dims.groups == 1 && whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))
     }

@@ -1,15 +1,15 @@
 //! Plans a program for an executor: lowering, fusion, scheduling and memory, for any machine that a small [`Target`]
 //! describes.
 //!
-//! 1. *Lowering* turns operations that only move elements into [`View`]s, gives every operand as a view of some node's memory,
-//!    and brings matrix products into one form, [`DotLayout`].
-//! 2. *Fusion* puts elementwise operations and their reductions into [`Group`]s, each one loop; anything else is a group of its
-//!    own. A [`Role`] says what a member is to its loop, an [`Access`] how it gets an operand. A loop can continue with
-//!    the result of a product in one group with it ([`Group::gemm`]), and end in another ([`Group::second_gemm`]).
-//! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
-//!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
-//! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
-//!    place, a [`MemoryMap`].
+//! 1. *Lowering* turns data movement into [`View`]s, gives every operand as a view of a node's memory, and brings matrix
+//!    products into one form, [`DotLayout`].
+//! 2. *Fusion* puts elementwise operations and reductions into [`Group`]s, each one loop; any other operation is a group of
+//!    its own. A [`Role`] is the part of a member in its loop, an [`Access`] how it reads an operand. A loop can be the
+//!    epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one ([`Group::second_gemm`]).
+//! 3. *Scheduling* orders the groups, loop-invariant ones first, and decides which carried inputs are updated in place.
+//!    The result is a [`Schedule`].
+//! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
+//!    [`MemoryMap`].
 //!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
@@ -40,11 +40,11 @@
 //! let program = Program::builder(&g).output("loss", loss).build().unwrap();
 //!
 //! let schedule = Schedule::new(&program, &Machine).unwrap();
-//! let [product, pass] = schedule.groups() else { panic!("a product, and one loop for all the rest") };
+//! let [product, pass] = schedule.groups() else { panic!("a product and one loop") };
 //! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
 //!
-//! // Neither group asks for a workspace. Only the product is in the arena: the loop keeps what it makes of it to itself.
+//! // Neither group needs a workspace. Only the product is in the arena: the values of the loop stay in registers.
 //! let map = schedule.lay_out(&[0, 0]).unwrap();
 //! assert_eq!(map.arena_bytes, 320 * 4);
 //! ```

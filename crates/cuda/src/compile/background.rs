@@ -1,5 +1,4 @@
-//! A program that a thread of its own plans, while whoever asked for it builds the next one. It is waited for when it
-//! first runs.
+//! Compiles a program on a background thread. The first run waits for it.
 
 use crate::compile::stats::Phase;
 use crate::runtime::buffer::CudaStorage;
@@ -11,24 +10,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A program that is planned when it first runs, at the latest. Buffers can be bound before.
+/// A program that is compiled by its first run at the latest. Buffers can be bound before.
 pub(crate) struct LaterRun {
     bindings: Bindings,
     device: Arc<Device>,
     state: CompileState,
 }
 
-/// How far the planning is.
+/// The progress of compilation.
 enum CompileState {
-    /// A thread is at it; none if it has been waited for.
+    /// A thread is compiling; `None` after it has been joined.
     Coming(Option<JoinHandle<Result<CompiledPlan>>>),
     There(Box<Executable>),
-    /// It could not be planned, which every run says.
+    /// Compilation failed; every run returns this error.
     Failed(Error),
 }
 
 impl LaterRun {
-    /// Begins to plan a valid program.
+    /// Starts compiling a valid program.
     pub fn new(program: &Program, device: &Arc<Device>) -> Self {
         let (for_thread, on) = (program.clone(), device.clone());
         let thread = std::thread::spawn(move || CompiledPlan::new(&for_thread, None, &on));
@@ -39,7 +38,7 @@ impl LaterRun {
         }
     }
 
-    /// The program and its buffers, planned.
+    /// Waits for compilation, and returns the program and its buffers.
     fn planned(&mut self) -> Result<(&Bindings, &mut Executable)> {
         if let CompileState::Coming(thread) = &mut self.state {
             let joined = self.device.clock.time(Phase::Waiting, || thread.take().map(JoinHandle::join));
@@ -65,7 +64,7 @@ impl LaterRun {
 
 impl Drop for LaterRun {
     fn drop(&mut self) {
-        // The process must not end while a thread talks to the driver.
+        // The process must not end while a thread calls the driver.
         if let CompileState::Coming(Some(thread)) = std::mem::replace(&mut self.state, CompileState::Coming(None)) {
             let _ = thread.join();
         }

@@ -1,4 +1,4 @@
-//! The kernels of a fused loop: one that writes, those that reduce, and those that make the results of parts one.
+//! The kernels of a fused loop: the main kernel, reductions, and the final reduction of partial results.
 
 use crate::codegen::loops::map::map;
 use crate::codegen::loops::reduce::reduce;
@@ -12,8 +12,7 @@ use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
 use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, expect, internal_error};
 
-/// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they
-/// read.
+/// Returns the kernels of these members. Pure reductions run before the main kernel if it overwrites their operands.
 pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
     let schedule = context.schedule;
     let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Reduction { .. }));
@@ -31,8 +30,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     {
         return Ok(vec![launch]);
     }
-    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are
-    // made four at a time.
+    // Without row values the mapping is flat: short rows then use enough threads, and random numbers are drawn four at
+    // a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
         Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
@@ -40,8 +39,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     }
 }
 
-/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels
-/// of a network on their way to the order in which convolutions read them.
+/// Returns the kernel of a loop that only permutes elements, rounded or not, through shared memory: for instance
+/// convolution kernels changing layout.
 fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     let (schedule, mut id, mut rounds) = (context.schedule, member, false);
     let [to] = context.stores(member)?[..] else { return Ok(None) };
@@ -69,7 +68,7 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     Ok(Some(gathered(Elements { place: context.place(from)?, view }, cell, to, written)))
 }
 
-/// What a sink reduces, and how.
+/// Returns the operator, type, shape and result of a reduction.
 fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, ReductionShape, Place)> {
     let node = &context.schedule.nodes[id];
     let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the reduction of a sink")) };
@@ -129,8 +128,7 @@ fn flat_loop(
     Ok(works)
 }
 
-/// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are
-/// folded from.
+/// Returns where a reduction writes: to its result or, if it has several parts, to partial results.
 fn target(
     structure: &ReductionShape,
     (op, dtype, place): (ReduceOp, DType, Place),
@@ -156,7 +154,7 @@ fn row_loop(
     let overwrites = context.overwrites(stored);
     let (mut written, mut parted) = (RowReductions { largest, ..RowReductions::default() }, vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
-    // What is reduced before the loop, and after it.
+    // Reductions before the loop, and after it.
     let mut apart: [Vec<(ReductionShape, Vec<MemoryReduction>)>; 2] = [vec![], vec![]];
     for &id in sinks {
         let node = &context.schedule.nodes[id];
@@ -176,7 +174,7 @@ fn row_loop(
         }
         let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
-            // What others have in memory may be written over by the loop, row by row in any order.
+            // The loop may overwrite memory of others, row by row in any order.
             Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
             None => {
                 let place = space.take(view.count() * dtype.size());
@@ -204,8 +202,8 @@ fn row_loop(
     Ok(works)
 }
 
-/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and
-/// where there are any, those of what lies in memory in the same order too, which it reads anyway more often than not.
+/// Returns the reductions that a loop over rows accumulates by columns: those of its own values and, if there are any,
+/// those of operands in the same order, which it mostly reads anyway.
 fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result<Vec<usize>> {
     let (mut computed, mut in_order) = (vec![], vec![]);
     for &id in sinks {

@@ -1,4 +1,4 @@
-//! The steps of one group of a schedule.
+//! Lowers one group of a schedule to steps.
 
 use crate::codegen::gemm::fused_attention::fused_attention;
 use crate::codegen::{
@@ -14,7 +14,7 @@ use crate::gemm::lower::dot;
 use bilevel_graph::{DType, Error, Precision, Result};
 use bilevel_plan::{IndexDims, Kind, Operand, Place, expect, internal_error};
 
-/// Makes the steps of a group, with the bytes of workspace they need.
+/// Returns the steps of a group, with the bytes of workspace they need.
 pub(crate) fn steps_of(
     context: Context,
     dnn: Option<&Dnn>,
@@ -33,10 +33,10 @@ pub(crate) fn steps_of(
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
-    // Where a part may find an index out of range, others have to wait for it although they share no memory.
+    // If a step can fail, the others must wait for it although they share no memory.
     let can_fail = works.iter().any(Work::can_fail);
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
-        // What is only reduced further need not wait for all the rest of its group, nor others for it.
+        // A reduction of partial results depends only on them, not on the rest of its group.
         let own = |spans: &[Span]| -> Vec<Span> {
             spans.iter().filter(|span| can_fail || addresses.iter().any(|arg| span.holds(arg))).copied().collect()
         };
@@ -45,7 +45,7 @@ pub(crate) fn steps_of(
     Ok((steps.collect(), space.bytes()))
 }
 
-/// What a group reads and writes.
+/// Returns the spans that a group reads and writes.
 fn spans(
     context: Context,
     members: &[usize],
@@ -76,12 +76,12 @@ fn spans(
     Ok((reads, writes))
 }
 
-/// Kernels that have something to do.
+/// Wraps the launches that are not empty.
 fn launched(launches: Vec<Launch>) -> Vec<Work> {
     launches.into_iter().filter(|launch| launch.grid.iter().all(|&blocks| blocks > 0)).map(Work::Kernel).collect()
 }
 
-/// The steps of an operation that is a group of its own.
+/// Returns the steps of an operation that is a group of its own.
 fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace) -> Result<Vec<Work>> {
     let schedule = context.schedule;
     let node = &schedule.nodes[id];
@@ -138,8 +138,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
-            // The check of these indices runs before if rows are added in place; if not, nobody reads the sum after a
-            // failure.
+            // The check of these indices runs before an update in place; otherwise the sum is not read after a failure.
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
         }
@@ -158,7 +157,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::Concat(axis) => {
             let parts = (0..node.operands.len()).map(part).collect::<Result<Vec<_>>>()?;
-            // Parts that fill it one after the other may lie there already.
+            // Parts that were computed in place need no copy.
             let mut at = context.place(id)?;
             let is_there = |(from, _): &(Elements, Cell)| {
                 let there = from.place == at;

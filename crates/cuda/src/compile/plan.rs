@@ -1,4 +1,4 @@
-//! Planning for a GPU: every group of a schedule becomes steps.
+//! Compiles a schedule to a GPU plan: steps for every group, memory, and a pipelined loop if it pays.
 
 use crate::codegen::{Context, Elements, Launch, amax_of, copy_unless_failed, gathered, scaled_f16_copy};
 use crate::compile::device_asserts::{Check, Checks};
@@ -16,59 +16,59 @@ use bilevel_plan::{
 };
 use std::collections::HashMap;
 
-/// Everything a run needs but the memory itself.
+/// Everything a run needs except the memory itself.
 pub(crate) struct Plan {
-    /// What is the same in every step of the loop: run when what it reads has changed.
+    /// The loop-invariant steps: run if their inputs have changed.
     pub prologue: Vec<Step>,
     /// Number of inputs of the program.
     pub inputs: usize,
-    /// The inputs the prologue reads.
+    /// The inputs that the prologue reads.
     pub prologue_inputs: Vec<usize>,
-    /// What a run begins with: copies of carried inputs as products read them.
+    /// The casts of carried inputs at the start of a run.
     pub initial_casts: Vec<Step>,
     /// One step of the loop.
     pub body: Vec<Step>,
-    /// A step whose outputs nobody looks at, where that is less.
+    /// A step whose outputs are not needed, if that omits work.
     pub carry_only: Option<Vec<Step>>,
-    /// After the last step: outputs that were not computed in their buffers.
+    /// After the last step: copies of outputs that were not computed in their buffers.
     pub finish: Vec<Step>,
-    /// Where the number of the step is; the body counts it on.
+    /// The address of the step number; the body increments it.
     pub counter: Option<Place>,
-    /// Numbers written once: place, type, values.
+    /// Constants written once: address, type, values.
     pub tables: Vec<(Place, DType, Vec<f64>)>,
-    /// Operations that fail where an index is out of range.
+    /// The operations that fail if an index is out of range.
     pub checks: Vec<Check>,
-    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    /// Bytes of inputs and outputs, of persistent memory, and of the arena.
     pub bound_bytes: usize,
     pub persistent_bytes: usize,
     pub arena_bytes: usize,
-    /// Bytes alive at once in the best of layouts.
+    /// The peak of live bytes.
     pub memory_lower_bound: usize,
-    /// How steps are begun before the one before them is over, where that is worth it.
+    /// The software pipeline of the loop, if it pays.
     pub pipeline: Option<LoopPipeline>,
-    /// Where the halves of a step meet, where the late one can run beside the early one of the next step.
+    /// The split into stages, if the late one can overlap with the next early one.
     pub staged: Option<StagedLoop>,
 }
 
-/// Most blocks of a grid.
+/// The maximum number of blocks of a grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks
-/// have the memory.
+/// Plans a valid program, with convolutions by cuDNN if given, and with fused attention if blocks have enough shared
+/// memory.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, fuses_attention: bool) -> Result<Plan> {
     plan_with(program, dnn, fuses_attention, MemoryBudget::Relaxed)
 }
 
-/// How much memory a plan may take.
+/// The memory that a plan may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryBudget {
-    /// As little as can be: steps run one by one.
+    /// As little as possible: steps run sequentially.
     Minimal,
-    /// More where that lets steps run side by side.
+    /// More if that lets steps overlap.
     Relaxed,
 }
 
-/// As [`plan`], within so much memory.
+/// As [`plan`], within a memory budget.
 pub(crate) fn plan_with(
     program: &Program,
     dnn: Option<&Dnn>,
@@ -80,7 +80,7 @@ pub(crate) fn plan_with(
     let program = rewritten.as_ref().unwrap_or(program);
     let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
-    // Once to learn what workspace the groups need, and once with places for it.
+    // A dry run finds the workspaces; a second run assigns them.
     let first = schedule.lay_out(&vec![0; groups])?;
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
@@ -175,7 +175,7 @@ pub(crate) fn plan_with(
             _ => map.persistent_bytes,
         },
         arena_bytes: pipeline.as_ref().map_or(map.arena_bytes, |pipeline| pipeline.arena_bytes),
-        // Steps that are under way at once are alive at once.
+        // Steps in flight are live at the same time.
         memory_lower_bound: map.lower_bound
             + pipeline.as_ref().map_or(0, |pipeline| pipeline.arena_bytes - pipeline.arena_stride),
         pipeline,
@@ -183,10 +183,10 @@ pub(crate) fn plan_with(
     })
 }
 
-/// The steps of a schedule, before any are put together, without what comes at the end of a step.
+/// The steps of a schedule before horizontal fusion, without the copies at the end of a step.
 struct PlanSegments {
     prologue: Vec<Step>,
-    /// In halves, the second of which is empty where the step is not to be halved.
+    /// By stage; the second is empty if the step is not split.
     body: [Vec<Step>; 2],
     carry_only: Option<[Vec<Step>; 2]>,
 }
@@ -225,7 +225,7 @@ impl PlanSegments {
         Ok(PlanSegments { prologue, body, carry_only })
     }
 
-    /// What chains of steps are made of, where they are worth it.
+    /// Builds a software pipeline, if it pays.
     fn pipeline(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<LoopPipeline>> {
         let copies = copies(schedule, map, checks)?;
         let ([full, _], carry_only) = (&self.body, self.carry_only.as_ref().map(|[carry_only, _]| &carry_only[..]));
@@ -233,7 +233,7 @@ impl PlanSegments {
     }
 }
 
-/// The copies at the end of a step: next values of carried inputs that are not written over them.
+/// Returns the copies at the end of a step: next values of carried inputs that are not updated in place.
 fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<Step>> {
     let mut copies = vec![];
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
@@ -245,7 +245,7 @@ fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<S
 }
 
 impl Plan {
-    /// The memory it takes.
+    /// Returns the planned memory.
     pub fn bytes(&self) -> PlannedBytes {
         let Plan {
             bound_bytes: bound,
@@ -257,20 +257,20 @@ impl Plan {
         PlannedBytes { bound, kept, arena, lower_bound }
     }
 
-    /// All steps.
+    /// Returns all steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         let loops = self.body.iter().chain(self.carry_only.iter().flatten());
         let chains = self.pipeline.iter().flat_map(LoopPipeline::steps);
         self.prologue.iter().chain(&self.initial_casts).chain(loops).chain(&self.finish).chain(chains)
     }
 
-    /// The kernels of all steps.
+    /// Returns the kernels of all steps.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.steps().filter_map(|step| if let Work::Kernel(launch) = &step.work { Some(launch) } else { None })
     }
 }
 
-/// The steps that make the carried casts of a schedule.
+/// Returns the steps that compute the initial casts of a schedule.
 fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
     for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
@@ -294,18 +294,18 @@ fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
 
 type StepsAndWorkspaces = (Vec<Vec<Step>>, Vec<usize>);
 
-/// What is wanted of the groups of a schedule.
+/// What to emit for the groups of a schedule.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
-    /// How much workspace they need.
+    /// Only the sizes of workspaces.
     Workspaces,
     /// All steps.
     All,
-    /// What every step of the loop must compute. These are all steps; most groups have no others.
+    /// The steps that every iteration must run. The given steps are those of `All`; most groups have no others.
     EveryStep(&'a [Vec<Step>]),
 }
 
-/// The steps of all groups, as far as they are wanted, and their workspaces.
+/// Returns the steps of all groups, and their workspaces.
 fn steps(
     schedule: &Schedule,
     map: &MemoryMap,
@@ -336,7 +336,7 @@ fn steps(
     Ok((all, workspaces))
 }
 
-/// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.
+/// Copies an operand, dense, to another address; if `guarded`, unless a check has failed.
 fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarded: bool) -> Result<Option<Step>> {
     let (node, view) = from.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
     let made = &schedule.nodes[node];
@@ -356,20 +356,20 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarde
     Ok(Some(Step { work, reads, writes, location: made.location }))
 }
 
-/// Writes zeros where the largest powers of two of arrays are to be raised.
+/// Clears the amax words of arrays.
 fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Location<'static>) -> Step {
     let mut code = crate::codegen::Code::default();
     let words = bytes / size_of::<u32>();
     code.each(words);
     let start = code.raw_pointer(place, 0, "u32");
     code.line(format!("{start}[e] = 0;"));
-    // Each by itself: who raises one does not wait for those who have read another.
+    // Each word is its own span, so writers of one amax do not wait on readers of another.
     let word = |number: usize| Place { offset: place.offset + number * size_of::<u32>(), ..place };
     let writes = (0..words).map(|number| Span { place: word(number), bytes: size_of::<u32>() }).collect();
     Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes, location }
 }
 
-/// Adds one to the number of the step.
+/// Increments the step number.
 fn counted_on(place: Place, location: Option<&'static std::panic::Location<'static>>) -> Step {
     let mut code = crate::codegen::Code::default();
     let counter = code.pointer(place, DType::I32, 0);
@@ -426,7 +426,7 @@ mod tests {
         assert!(plan.kernels().all(|launch| !launch.args.contains(&Arg::Error)));
     }
 
-    /// Every operation has a word of its own in the record: the 1025th is not taken for the first.
+    /// Every operation has a word of its own in the record: the 1025th is not mistaken for the first.
     #[test]
     fn each_of_thousands_of_checks_reports_under_its_own_number() {
         let g = Graph::new();
@@ -441,8 +441,7 @@ mod tests {
         assert_eq!(plan.checks.len(), TABLES);
         let mut found = vec![0; TABLES];
         for launch in plan.kernels().filter(|launch| launch.can_fail) {
-            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of
-            // the operation.
+            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, operation.
             let words = launch.args.len() / launch.parts as usize;
             for part in launch.args.chunks(words) {
                 let [.., Arg::Count(n), Arg::Count(_), Arg::Error, Arg::Count(number)] = part else {
@@ -481,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
+    /// Steps run concurrently unless one declares to write memory that the other declares to access.
     #[test]
     fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {
         let mut found = 0;
@@ -496,13 +495,12 @@ mod tests {
             let precision = if seed % 5 == 0 { Precision::Bf16 } else { Precision::Full };
             let plan = plan(&case.program.with_precision(precision), None, true).unwrap();
             for step in plan.steps() {
-                // A kernel that is told to read none of a workspace may be given one without a place.
+                // A kernel that reads no workspace may be given one without an address.
                 let reads_none = matches!(&step.work, Work::Kernel(launch) if launch.args.contains(&Arg::Count(0)));
                 for address in step.work.addresses() {
                     let Arg::Memory(place, bytes) = address else { continue };
                     found += 1;
-                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is
-                    // never used.
+                    // A reversed view may start anywhere and end before its start; one without elements is never used.
                     let said = step.reads.iter().chain(&step.writes).any(|span| span.holds(&address));
                     let has_no_place =
                         reads_none && (place.region, place.offset as isize + bytes) == (Region::Arena, 0);
@@ -538,8 +536,8 @@ mod tests {
                 _ => None,
             })
             .collect();
-        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest,
-        // nor leaves four bytes.
+        // The GELU, and its gradient with partial sums for the bias gradient: neither computes an amax or stores 32
+        // bits.
         let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
         for (step, source) in with_error_function.clone() {
             assert!(source.contains("scaled_to_f16(") && !source.contains("atomic_amax("), "{source}");
@@ -548,7 +546,7 @@ mod tests {
         assert_eq!(with_error_function.count(), 2);
         let in_four_bytes = |step: &&Step| step.writes.iter().any(|span| span.bytes == 4 * rows * wide);
         assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Gemm(_))));
-        // The largest of both rows of the norm, of the bias, of both weights and of the slope of the loss.
+        // The amax of both rows of the norm, of the bias, of both weights and of the gradient of the loss.
         assert_eq!(kernels.iter().filter(|(_, source)| source.contains("atomic_amax(")).count(), 5);
         assert_eq!(kernels.len(), 19);
     }

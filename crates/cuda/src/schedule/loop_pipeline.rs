@@ -1,16 +1,14 @@
-//! Steps of a loop that begin before the one before them is over.
+//! Software pipelining of the loop: a step starts before the previous one has finished.
 //!
 //!   θ₀ → step 0 → θ₁ → step 1 → θ₂ → …
 //!
-//! What a step carries on is often known long before its end: HPO-SGLD has its new weights when half of a step is done,
-//! and then takes the outer gradient at them. The next step can begin by then, and both fill a GPU that neither of them
-//! fills by itself. So several steps are put in a chain, which is recorded as one graph. Steps take turns in a few
-//! arenas for all that lives within a step, and in one place more for what is carried: those before may still read old
-//! values. What the next step waits for comes first where both want the GPU.
+//! Carried values are often produced early in a step: HPO-SGLD has its new weights after half of a step, and then
+//! computes the outer gradient at them. The next step can start then, and together they fill a GPU that neither fills
+//! alone. So several steps are unrolled into one graph. They rotate through several arenas, and through one more buffer
+//! per carried value, because earlier steps may still read old values. Work on the path to the next step has priority.
 //!
-//! What a chain begins with is read from the carried inputs themselves, and what it ends with is copied there when it
-//! is over, unless an index was out of range: then nothing has changed, and the steps can be run one by one, to find
-//! the one that fails.
+//! A pipeline reads the carried inputs themselves at its start, and copies the final values there at its end, unless an
+//! index was out of range. Then nothing has changed, and the steps are rerun sequentially to find the one that fails.
 
 use crate::codegen::{Code, Elements, copy_unless_failed};
 use crate::compile::step::{Span, Step, Work};
@@ -21,65 +19,65 @@ use crate::target::ALIGN;
 use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 
-/// Steps that are under way at once: arenas, and sets of streams.
+/// The number of steps in flight: arenas, and sets of streams. More gave no gain on an H200.
 const STEPS_IN_FLIGHT: usize = 10;
-/// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
+/// The streams of a pipeline: one set for work on the path to the next step, and one per step in flight for all else.
 pub(crate) const PIPELINE_STREAMS: usize = (1 + STEPS_IN_FLIGHT) * STREAMS;
-/// Most steps of a chain, and most kernels and calls of libraries in all of them: it takes time to record them.
+/// The maximum number of steps of a pipeline, and of its launches: recording them takes time.
 const MAX_PIPELINE_STEPS: usize = 16;
 const MAX_PIPELINE_LAUNCHES: usize = 4096;
-/// Most bytes that a step needs: a second step needs as many, and where they are more, one fills the GPU.
+/// The maximum arena of a step in bytes: every step in flight needs one, and a larger step fills the GPU by itself.
 const MAX_ARENA_BYTES: usize = 384 << 20;
-/// Most bytes of carried inputs that are written over, where a step can fail: a chain works on copies of them.
+/// The maximum bytes of carried inputs that are updated in place, if a step can fail: a pipeline works on copies.
 const MAX_COPIED_BYTES: usize = 64 << 20;
-/// What is carried is known before this much of a step is over, by rough costs.
+/// Carried values must be known before this share of a step, by estimated costs.
 const MAX_CARRY_SHARE: f64 = 0.8;
 
-/// A carried input that is not written over.
+/// A carried input that is not updated in place.
 struct Carried {
-    /// Its number among the inputs.
+    /// The input.
     input: usize,
-    /// Where its next value lies in a step that is run by itself.
+    /// The arena offset of its next value in a sequential step.
     next: usize,
     bytes: usize,
-    /// Its place that is in no arena.
+    /// The offset of its extra buffer outside the arenas.
     separate: usize,
 }
 
 impl Carried {
-    /// True if this many bytes from the start of the arena are some of its next value.
+    /// True if this arena offset is within its next value.
     fn holds(&self, offset: usize) -> bool {
         (self.next..self.next + self.bytes).contains(&offset)
     }
 }
 
-/// A carried input that is written over, and where a chain has a copy of it.
+/// A carried input that is updated in place, and the offset of the pipeline's copy.
 struct Copied {
     input: usize,
     copy: usize,
 }
 
-/// What chains are made of.
+/// A pipelined loop.
 pub(crate) struct LoopPipeline {
-    /// A step without what comes at its end: all of it, and what is left where nobody looks at its outputs, if that is
-    /// less.
+    /// The steps of an iteration without the copies at its end: all of them, and those that carried values depend on,
+    /// if fewer.
     pub full: Vec<Step>,
     pub carry_only: Option<Vec<Step>>,
-    /// Before the first step of a chain, and after the last.
+    /// Before the first iteration, and after the last.
     pub first: Vec<Step>,
     pub last: Vec<Step>,
     carried: Vec<Carried>,
     copied: Vec<Copied>,
-    /// Where the number of the step is, and the numbers of all steps of a chain.
+    /// The address of the step number, and of the numbers of all iterations.
     counter: Option<(Place, Place)>,
-    /// Bytes from one arena to the next, which is what steps need one by one, and of all.
+    /// The bytes from one arena to the next, which a sequential step needs, and the total.
     pub arena_stride: usize,
     pub arena_bytes: usize,
-    /// Bytes that outlive a run, with those of the numbers.
+    /// Bytes of persistent memory, including the step numbers.
     pub persistent_bytes: usize,
 }
 
-/// Which part of a chain a step is, and its number there.
+/// The part of a pipeline that a step belongs to, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PipelinePart {
     First(usize),
@@ -88,7 +86,7 @@ pub(crate) enum PipelinePart {
     Last(usize),
 }
 
-/// A step of a chain, and when it runs.
+/// A step of an unrolled pipeline, and its stream slot.
 pub(crate) struct PipelinedStep {
     pub part: PipelinePart,
     pub step: Step,
@@ -96,20 +94,18 @@ pub(crate) struct PipelinedStep {
 }
 
 impl LoopPipeline {
-    /// True if a schedule may be worth the places that chains need.
+    /// True if pipelining may pay for a schedule.
     pub fn may_be_of(schedule: &Schedule) -> bool {
         schedule.initial_casts.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
-    /// True if several steps can have arenas of their own. What else is kept from step to step would have to be there
-    /// for each of them.
+    /// True if several steps can have separate arenas. Amax words would have to exist once per step.
     pub fn fits(map: &MemoryMap) -> bool {
         map.arena_bytes <= MAX_ARENA_BYTES && map.amax_words[1].is_none()
     }
 
-    /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what
-    /// comes at their end; and the copies that come there. None where nothing would be gained, or it would take too
-    /// much memory.
+    /// Builds a pipeline from the steps of an iteration, all and carry-only, and the copies at its end. `None` if
+    /// nothing is gained, or too much memory is needed.
     pub fn new(
         schedule: &Schedule,
         map: &MemoryMap,
@@ -153,7 +149,7 @@ impl LoopPipeline {
             if !made.is_whole(view) || made.bytes() != bytes {
                 return None;
             }
-            // Two inputs may become the same.
+            // Two inputs may have the same next value.
             let known = carried.iter().find(|of: &&Carried| of.next == place.offset).map(|of| of.separate);
             carried.push(Carried { input, next: place.offset, bytes, separate: known.unwrap_or_else(|| take(bytes)) });
         }
@@ -179,19 +175,19 @@ impl LoopPipeline {
         })
     }
 
-    /// All steps, in the order in which their kernels are made ready.
+    /// Returns all steps, in the order in which their kernels are prepared.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.full.iter().chain(self.carry_only.iter().flatten()).chain(&self.first).chain(&self.last)
     }
 
-    /// How many of this many steps are to be in the next chain; 1 where it is not worth one.
+    /// Returns how many of the remaining steps the next pipeline takes; 1 if pipelining does not pay.
     pub fn length(&self, steps: usize) -> usize {
         let most = (MAX_PIPELINE_LAUNCHES / self.full.len().max(1)).min(MAX_PIPELINE_STEPS);
-        // Chains of about the same length, rather than a short one at the end.
+        // Pipelines of similar length rather than a short one at the end.
         steps.div_ceil(steps.div_ceil(most))
     }
 
-    /// A chain of this many steps; somebody looks at the outputs of the last.
+    /// Unrolls this many iterations; `shows` if the outputs of the last one are needed.
     pub fn unrolled(&self, count: usize, shows: bool) -> Vec<PipelinedStep> {
         let carry_only = self.carry_only.as_ref().unwrap_or(&self.full);
         let (on_carry_only, on_full) = (self.streams(carry_only), self.streams(&self.full));
@@ -217,13 +213,13 @@ impl LoopPipeline {
         pipelined_steps.map(|((part, step), slot)| PipelinedStep { part, step, slot }).collect()
     }
 
-    /// By step: its stream among those of its kind, and whether the next step waits for it.
+    /// By step: its stream within its set, and whether the next iteration depends on it.
     fn streams(&self, steps: &[Step]) -> Vec<(usize, bool)> {
         let dependencies = dependencies(steps);
         let done = finish_times(&dependencies, &steps.iter().map(cost).collect::<Vec<_>>());
         let end = done.iter().map(|(end, _)| *end).fold(0.0, f64::max);
         let mut is_urgent: Vec<bool> = steps.iter().map(|step| carries_on(step, &self.carried)).collect();
-        // What is added up from step to step is known only at the end, and no step begins with it.
+        // Accumulated values are known only at the end, and no iteration starts with them.
         is_urgent.iter_mut().zip(&done).for_each(|(is_urgent, (at, _))| *is_urgent &= *at < MAX_CARRY_SHARE * end);
         for step in (0..steps.len()).rev().filter(|&step| is_urgent[step]).collect::<Vec<_>>() {
             let mut open = vec![step];
@@ -238,11 +234,11 @@ impl LoopPipeline {
         streams_of(steps, &dependencies, STREAMS).into_iter().zip(is_urgent).collect()
     }
 
-    /// Where a place of a step is in the step with this number of a chain. The last step has the places it has by
-    /// itself.
+    /// Maps an address of a sequential step to this iteration of the pipeline. The last iteration uses the original
+    /// addresses.
     fn place(&self, place: Place, number: usize, count: usize) -> Place {
         let in_arena = |offset: usize| Place { region: Region::Arena, offset };
-        // What is carried for the value that the last step leaves is where it is in a step by itself.
+        // Buffers rotate such that the last iteration leaves its value at the sequential address.
         let carried = |carried: &Carried, value: usize| match (count - value) % (STEPS_IN_FLIGHT + 1) {
             turn if turn < STEPS_IN_FLIGHT => carried.next + turn * self.arena_stride,
             _ => carried.separate,
@@ -267,12 +263,12 @@ impl LoopPipeline {
     }
 }
 
-/// Which of the arenas the step with this number of a chain has: the last one that of a step by itself.
+/// Returns the arena of an iteration; the last one has arena 0, as in a sequential step.
 fn arena_of(number: usize, count: usize) -> usize {
     (count - 1 - number) % STEPS_IN_FLIGHT
 }
 
-/// True if a step writes what is carried.
+/// True if a step writes a carried value.
 fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     step.writes.iter().any(|Span { place, .. }| match place.region {
         Region::Input(_) => true,
@@ -281,7 +277,7 @@ fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     })
 }
 
-/// True if all that is carried without being written over is known early in a step.
+/// True if all carried values that are not updated in place are known early in a step.
 fn is_early(steps: &[Step], carried: &[Carried]) -> bool {
     let done = finish_times(&dependencies(steps), &steps.iter().map(cost).collect::<Vec<_>>());
     let in_arena = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Arena);
@@ -293,7 +289,7 @@ fn is_early(steps: &[Step], carried: &[Carried]) -> bool {
     end(&is_next) < MAX_CARRY_SHARE * end(&|_| true)
 }
 
-/// Copies a carried input from one place to another, unless something has failed.
+/// Copies a carried input, unless a check has failed.
 fn copy_step_unless_failed(node: &Node, from: Place, to: Place) -> Step {
     let view = View::contiguous(&[node.count()]);
     let work = Work::Kernel(copy_unless_failed(Elements { place: from, view: &view }, node.dtype, to));
@@ -301,7 +297,7 @@ fn copy_step_unless_failed(node: &Node, from: Place, to: Place) -> Step {
     Step { work, reads: span(from), writes: span(to), location: node.location }
 }
 
-/// Writes the numbers of all steps of a chain, from that of the first on.
+/// Writes the numbers of all iterations, starting from the first.
 fn numbered(from: Place, to: Place, like: &Step) -> Step {
     let mut code = Code::default();
     code.each(MAX_PIPELINE_STEPS);
@@ -320,8 +316,8 @@ mod tests {
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros, mixed_vector};
     use std::collections::HashMap;
 
-    /// HPO-SGLD on a small network: new weights, then the outer gradient at them, then its product with what the old
-    /// ones depend on.
+    /// HPO-SGLD on a small network: new weights, the outer gradient at them, and its product with the Jacobian of the
+    /// old ones.
     fn program() -> Program {
         let g = Graph::new();
         let [w, v] = [("w", [8, 16]), ("v", [16, 4])].map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -335,13 +331,13 @@ mod tests {
         let outer = (net(new_w, new_v, row(1.0)) - 1.0).square().sum_all();
         let f = gradient_or_zeros(outer, &[new_w, new_v]).unwrap();
         let mixed = mixed_vector(inner, &[w, v], &f, &[l]).unwrap()[0].unwrap();
-        // Nothing is carried as well, and must not be copied.
+        // An empty carried input must not be copied.
         let none = g.input("none", [0], DType::F32);
         let builder = Program::builder(&g).carry(w, new_w).carry(v, new_v).carry(h, h - mixed * 0.1).carry(none, none);
         builder.output("outer", outer).build().unwrap()
     }
 
-    /// What inputs and outputs are after chains of these lengths, the links of each in some order.
+    /// Returns the inputs and outputs after pipelines of these lengths, with the steps in a random valid order.
     fn left_by(plan: &Plan, lengths: &[usize], seed: u64) -> HashMap<Region, Vec<u64>> {
         let pipeline = plan.pipeline.as_ref().expect("new weights are known early");
         let mut memory = SymbolicMemory::new(STEPS_IN_FLIGHT * pipeline.arena_stride);
@@ -372,7 +368,7 @@ mod tests {
     fn a_chain_computes_what_its_steps_do_one_by_one_in_whatever_order_streams_run() {
         let plan = plan(&program(), None, true).unwrap();
         let pipeline = plan.pipeline.as_ref().unwrap();
-        // The first weights are not needed once the outer gradient is known, and are changed in place like the sum.
+        // The first weights are not needed after the outer gradient, and are updated in place like the sum.
         assert_eq!((pipeline.carried.len(), pipeline.copied.len()), (1, 2));
         for count in 2..=7 {
             let expected = left_by(&plan, &vec![1; count], 0);

@@ -1,12 +1,11 @@
-//! The late half of a step beside the early half of the next one.
+//! Two-stage software pipelining: the late stage of a step runs concurrently with the early stage of the next.
 //!
 //!   early 0 → early 1 → early 2 → …
 //!        ↘ late 0 ↘ late 1 ↘ …
 //!
-//! A loop of n steps runs as its first early half, n − 1 times a late half together with the next early half, and the
-//! last late half. Neither of two halves that run together fills a GPU all the time: while one waits for its slowest
-//! block, or for a kernel to begin, the other is at work. Both have memory of their own for what lives within them;
-//! what they share is kept in order by who reads and writes it.
+//! A loop of n steps runs as its first early stage, n − 1 pairs of a late stage with the next early stage, and the last
+//! late stage. Neither stage fills a GPU all the time: while one waits for its slowest block, or for a launch, the
+//! other computes. Each has separate memory for its own values; dependencies through shared values are tracked.
 
 use crate::compile::step::Step;
 use crate::runtime::device::STREAMS;
@@ -17,43 +16,43 @@ use crate::target::ALIGN;
 use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Place, Region};
 
-/// What each half must have of the time of a step, by rough costs, for them to be worth the memory.
+/// The minimum share of each stage in the time of a step, by estimated costs, for which the extra memory pays.
 const MIN_STAGE_SHARE: f64 = 0.25;
 
-/// Halves may take half as much memory again as steps that run one by one, or this many bytes more.
+/// Stages may need half as much memory again as sequential steps, or this many bytes more.
 const MAX_EXTRA_BYTES: usize = 256 << 20;
 
-/// How a step is halved.
+/// A loop whose steps are split into two stages.
 pub(crate) struct StagedLoop {
-    /// How many of the steps of a body, and of a lean one, are the early half.
+    /// The number of steps in the early stage, of the body and of the carry-only body.
     early: [usize; 2],
-    /// Where the number of the step is, and where the late half finds its own.
+    /// The address of the step number, and of its copy for the late stage.
     counter: Option<(Place, Place)>,
-    /// Bytes that outlive a run, with those of the number.
+    /// Bytes of persistent memory, including the copy of the step number.
     pub persistent_bytes: usize,
 }
 
-/// Which halves.
+/// The stages that one graph contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stages {
-    /// The early one of the first step.
+    /// The early stage of the first step.
     First,
-    /// The late one of a step, and the early one of the next.
+    /// The late stage of a step, and the early stage of the next.
     Overlapped,
-    /// The late one of the last step.
+    /// The late stage of the last step.
     Last,
 }
 
 impl StagedLoop {
-    /// True if two halves take little more memory than steps that run one by one, and nothing else is kept from step to
-    /// step that both would write.
+    /// True if two stages need little more memory than sequential steps, and no other persistent value is written by
+    /// both.
     pub fn fits(sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
         let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
         let more = bytes(in_stages).saturating_sub(bytes(sequential));
         in_stages.amax_words[1].is_none() && more <= (bytes(sequential) / 2).max(MAX_EXTRA_BYTES)
     }
 
-    /// Of the halves of a step; none if one of them is short.
+    /// Builds it from the stages of a step; `None` if one of them is short.
     pub fn new(map: &MemoryMap, stages: &[Vec<Step>; 2]) -> Option<Self> {
         let [early, late] = stages.each_ref().map(|stage| stage.iter().map(cost).sum::<f64>());
         if early.min(late) < MIN_STAGE_SHARE * (early + late) {
@@ -65,17 +64,17 @@ impl StagedLoop {
         Some(StagedLoop { early: [0; 2], counter, persistent_bytes })
     }
 
-    /// With this many steps in the early half, and in that of a carry-only step.
+    /// Sets the number of steps in the early stage, of the body and of the carry-only body.
     pub fn split_at(self, full: usize, carry_only: Option<usize>) -> Self {
         StagedLoop { early: [full, carry_only.unwrap_or(full)], ..self }
     }
 
-    /// Where the late half finds the number of its step.
+    /// Returns the address of the step number for the late stage.
     pub fn late_counter(&self) -> Option<Place> {
         self.counter.map(|(_, late)| late)
     }
 
-    /// A step of the late half, which finds its number there.
+    /// Redirects a step of the late stage to its own step number.
     pub fn with_late_counter(&self, step: &Step) -> Step {
         match self.counter {
             Some((counter, late)) => step.moved(|place| if place == counter { late } else { place }),
@@ -83,8 +82,8 @@ impl StagedLoop {
         }
     }
 
-    /// The steps of some halves, in an order in which they can run, each by its number in the body, and when each runs.
-    /// The late half is of a carry-only step unless it is the last and `shows`, the early one unless `shows`.
+    /// Returns the steps of these stages in an executable order, as indices into the body, with their stream slots. The
+    /// late stage is carry-only unless it is the last and `shows`; the early stage unless `shows`.
     pub fn slots(
         &self,
         stages: Stages,
@@ -110,7 +109,7 @@ impl StagedLoop {
                 let (mut sets, mut on) = (vec![], vec![]);
                 for (set, steps) in stages.iter().map(|stage| steps(stage)).enumerate() {
                     sets.extend(steps.iter().map(|_| set));
-                    // The first streams come before others; neither half should.
+                    // The first set of streams has priority; neither stage should.
                     let first = (1 + set) * STREAMS;
                     on.extend(
                         streams_of(&steps, &dependencies(&steps), STREAMS).into_iter().map(|stream| first + stream),
@@ -136,8 +135,8 @@ mod tests {
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros};
     use std::collections::HashMap;
 
-    /// HPO-SGLD with an L1 weight for every parameter: new weights, then the outer gradient at them, times the signs of
-    /// the old ones. Both halves ask for the number of the step.
+    /// HPO-SGLD with an L1 weight per parameter: new weights, then the outer gradient at them, times the signs of the
+    /// old ones. Both stages read the step number.
     fn program(size: usize) -> Program {
         let g = Graph::new();
         let [w, h, x, y] = ["w", "h", "x", "y"].map(|name| g.input(name, [size, size], DType::F32));
@@ -151,7 +150,7 @@ mod tests {
         builder.output("outer", outer).output("mean", x.matmul(w).mean_all()).build().unwrap()
     }
 
-    /// What inputs and outputs are after this many steps: whole ones, or halves that run in some order.
+    /// Returns the inputs and outputs after this many steps, sequential or in stages in a random valid order.
     fn left_by(plan: &Plan, count: usize, seed: Option<u64>) -> HashMap<Region, Vec<u64>> {
         let mut memory = SymbolicMemory::new(plan.arena_bytes);
         let carry_only = plan.carry_only.as_deref().unwrap_or(&plan.body);
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// By steps of another plan, which has no halves.
+    /// Compares with a plan without stages.
     #[test]
     fn so_it_is_for_every_loop_whose_kernels_are_the_same() {
         let cases = conformance::carries(40, 70, DType::F32).unwrap().into_iter();
@@ -198,7 +197,7 @@ mod tests {
         for case in cases.chain(varied) {
             let [plan, whole] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
                 .map(|space| plan_with(&case.program, None, true, space).unwrap());
-            // Fewer kernels are put together where they are in different halves.
+            // Fewer kernels are fused if they are in different stages.
             let texts = |plan: &Plan| {
                 let counts = |launch: &&Launch| launch.source.contains("+= 1;");
                 let mut texts: Vec<String> =

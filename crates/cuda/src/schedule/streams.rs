@@ -1,37 +1,36 @@
-//! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it
-//! depends on.
+//! Stream assignment: each step runs on one of a few streams and waits for events of its dependencies on others.
 
 use crate::compile::step::{Span, Step, Work};
 use bilevel_plan::Region;
 use std::collections::HashMap;
 
-/// When and where a step runs.
+/// The stream of a step and the events around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamSlot {
-    /// The number of its stream.
+    /// The stream.
     pub stream: usize,
-    /// Earlier steps on other streams that must be done.
+    /// Earlier steps on other streams whose events it waits for.
     pub after: Vec<usize>,
-    /// A step on another stream waits for it.
+    /// Whether a step on another stream waits for it, so that an event is recorded.
     pub awaited: bool,
 }
 
-/// A stretch of memory, who wrote it last, and who has read it since.
+/// A span of memory with its last writer and the readers since.
 struct MemoryUse {
     span: Span,
     writer: Option<usize>,
     readers: Vec<usize>,
 }
 
-/// Gives every step a turn on one of `streams` streams.
+/// Assigns every step to one of `streams` streams and places events.
 pub(crate) fn assign_streams(steps: &[Step], streams: usize) -> Vec<StreamSlot> {
     let dependencies = dependencies(steps);
     let on = streams_of(steps, &dependencies, streams);
     place_events(&dependencies, &on)
 }
 
-/// By step: one of `streams` streams. The steps that wait for each other the longest, as far as can be told before they
-/// have run, are on the first, so that nothing comes between them that can run beside them.
+/// By step: its stream. The critical path, by estimated costs, is on the first stream, so that no concurrent work
+/// delays it.
 pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: usize) -> Vec<usize> {
     let mut decisive = vec![false; steps.len()];
     let costs: Vec<f64> = steps.iter().map(cost).collect();
@@ -43,8 +42,8 @@ pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: u
         let stream = if decisive[number] || streams < 2 {
             0
         } else {
-            // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the
-            // longest.
+            // After its newest dependency if that is the last step of its stream; otherwise on the stream that has been
+            // idle longest.
             let is_last = |stream: &usize| {
                 *stream > 0 && last[*stream].is_some_and(|step| dependencies.binary_search(&step).is_ok())
             };
@@ -57,16 +56,15 @@ pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: u
     on
 }
 
-/// The turns of steps that need others, each on a stream.
+/// Places the events between steps on these streams.
 pub(crate) fn place_events(dependencies: &[Vec<usize>], on: &[usize]) -> Vec<StreamSlot> {
     let streams = on.iter().max().map_or(1, |most| most + 1);
     let mut slots: Vec<StreamSlot> = vec![];
     let mut last: Vec<Option<usize>> = vec![None; streams];
-    // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
+    // By step and stream: the newest step known to be done when it starts.
     let mut done: Vec<Vec<Option<usize>>> = vec![];
     for (number, (dependencies, &stream)) in dependencies.iter().zip(on).enumerate() {
-        // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or
-        // by those waited for.
+        // Streams run in order, so only the newest dependency on each stream counts, unless it is already implied.
         let before = |step: usize| known_after(&done[step], on[step], step);
         let mut known = last[stream].map_or_else(|| vec![None; streams], before);
         let mut after = vec![];
@@ -84,24 +82,25 @@ pub(crate) fn place_events(dependencies: &[Vec<usize>], on: &[usize]) -> Vec<Str
     slots
 }
 
-/// What is known to be done after a step on a stream, by stream, of what was when it began.
+/// Returns the steps known to be done, by stream, after a step.
 fn known_after(done: &[Option<usize>], stream: usize, step: usize) -> Vec<Option<usize>> {
     let mut known = done.to_vec();
     known[stream] = Some(step);
     known
 }
 
-/// By step: the earlier ones that must be done, in order, but for those that others of them need anyway.
+/// By step: its direct dependencies in order, without transitive ones.
 pub(crate) fn dependencies(steps: &[Step]) -> Vec<Vec<usize>> {
     dependencies_in_sets(steps, &vec![0; steps.len()])
 }
 
-/// The same where steps are in sets that run side by side: what fills the GPU waits for all before it in its own.
+/// As [`dependencies`], for sets of steps that run concurrently: a step that occupies the whole GPU waits for all
+/// earlier ones of its set.
 pub(crate) fn dependencies_in_sets(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
     let mut uses: HashMap<Region, Vec<MemoryUse>> = HashMap::new();
-    // Those that may find an index out of range, after which others do nothing.
+    // Steps that can fail; later steps that are skipped after a failure depend on them.
     let mut checks: Vec<usize> = vec![];
-    // By set: from the last one on that filled the GPU: all before it were done by then.
+    // By set: the steps since the last one that occupied the whole GPU.
     let mut beside: Vec<Vec<usize>> = vec![vec![]; sets.iter().max().map_or(0, |most| most + 1)];
     let (mut all, mut before) = (vec![], Ancestors::new(steps.len()));
     for (number, step) in steps.iter().enumerate() {
@@ -148,19 +147,19 @@ pub(crate) fn dependencies_in_sets(steps: &[Step], sets: &[usize]) -> Vec<Vec<us
     all
 }
 
-/// By step, a bit for each that is done before it, in words.
+/// By step: a bit set of its ancestors.
 struct Ancestors {
     words: usize,
     bits: Vec<u64>,
 }
 
 impl Ancestors {
-    /// Of this many steps.
+    /// Creates sets for this many steps.
     fn new(steps: usize) -> Self {
         Ancestors { words: steps.div_ceil(64), bits: vec![] }
     }
 
-    /// Of what the next step needs, in order, all that no other of it waits for.
+    /// Records the ancestors of the next step, and returns its dependencies without transitive ones.
     fn newest_of(&mut self, mut dependencies: Vec<usize>) -> Vec<usize> {
         dependencies.sort_unstable();
         dependencies.dedup();
@@ -181,10 +180,10 @@ impl Ancestors {
     }
 }
 
-/// Seconds until a kernel has begun and ended that does nothing.
+/// The time of an empty kernel launch in seconds, measured on an H200.
 pub(crate) const LAUNCH_SECONDS: f64 = 2e-6;
 
-/// Seconds a step takes on some fast GPU, very roughly.
+/// Returns the estimated seconds of a step, by the peak rates of a fast GPU.
 pub(crate) fn cost(step: &Step) -> f64 {
     const FLOPS_PER_SECOND: f64 = 1e14;
     const BYTES_PER_SECOND: f64 = 2e12;
@@ -200,8 +199,7 @@ pub(crate) fn cost(step: &Step) -> f64 {
     LAUNCH_SECONDS + (2.0 * multiplications as f64 / FLOPS_PER_SECOND).max(bytes as f64 / BYTES_PER_SECOND)
 }
 
-/// By step: when it is done at the earliest, where each needs others and takes this many seconds, and the one it waits
-/// for until then.
+/// By step: its earliest finish time for these durations, and the dependency that determines it.
 pub(crate) fn finish_times(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<(f64, Option<usize>)> {
     let mut done: Vec<(f64, Option<usize>)> = vec![];
     for (dependencies, seconds) in dependencies.iter().zip(seconds) {
@@ -211,7 +209,7 @@ pub(crate) fn finish_times(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<
     done
 }
 
-/// The steps that wait for each other the longest, where each needs others and takes this many seconds.
+/// Returns the steps of the critical path for these durations.
 pub(crate) fn critical_path(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
     let done = finish_times(dependencies, seconds);
     let mut at = (0..done.len()).max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
@@ -253,7 +251,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_twice_for_the_same() {
-        // All read what the first writes; the long chain is on the first stream, and the others on the second.
+        // All read the result of the first step; the long chain is on the first stream, the others on the second.
         let mut steps = vec![step(&[], &[0])];
         steps.extend((1..8).map(|n| step(&[n - 1, 0], &[n])));
         steps.extend((8..11).map(|n| step(&[0], &[n])));

@@ -45,14 +45,14 @@ pub(crate) fn carry_casts(low: &mut Lowering) {
             low.carries.push((copy, low.dense(next)));
             low.becomes_carried_cast(CastForm::Bf16, InitialCast { cast: copy, input, amax: None });
         }
-        let largest = [input, made].map(|node| low.scaled_f16.amax_exponents.get(&node).copied());
-        let [Some(power), Some(next_power)] = largest else { continue };
-        low.carries.push((power, low.dense(next_power)));
-        low.becomes_carried_cast(CastForm::AmaxExponent, InitialCast { cast: power, input, amax: None });
-        let halved = [input, made].map(|node| low.scaled_f16.scaled_by_own_amax(node));
-        if let [Some(copy), Some(next)] = halved {
+        let exponents = [input, made].map(|node| low.scaled_f16.amax_exponents.get(&node).copied());
+        let [Some(amax), Some(next_amax)] = exponents else { continue };
+        low.carries.push((amax, low.dense(next_amax)));
+        low.becomes_carried_cast(CastForm::AmaxExponent, InitialCast { cast: amax, input, amax: None });
+        let scaled = [input, made].map(|node| low.scaled_f16.scaled_by_own_amax(node));
+        if let [Some(copy), Some(next)] = scaled {
             low.carries.push((copy, low.dense(next)));
-            low.becomes_carried_cast(CastForm::ScaledF16, InitialCast { cast: copy, input, amax: Some(power) });
+            low.becomes_carried_cast(CastForm::ScaledF16, InitialCast { cast: copy, input, amax: Some(amax) });
         }
     }
 }
@@ -153,9 +153,9 @@ mod tests {
         let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent]);
         // The loop that updates the bias also computes its amax.
-        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its largest") };
-        let [next, largest] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
-        assert!(next.is_some() && next == largest);
+        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its exponents") };
+        let [next, exponents] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
+        assert!(next.is_some() && next == exponents);
     }
 
     #[test]

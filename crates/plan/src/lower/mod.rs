@@ -316,15 +316,15 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                     (&out, dtype, precision),
                     line,
                 )?;
-                let halves = precision == Precision::Tf32 && target.scales_to_f16(&layout);
+                let scales_to_f16 = precision == Precision::Tf32 && target.scales_to_f16(&layout);
                 let terms = layout.k;
-                let halved = halves.then(|| low.scaled_to_f16([&a, &b], line)).flatten();
-                let factors = halved.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
+                let scaled = scales_to_f16.then(|| low.scaled_to_f16([&a, &b], line)).flatten();
+                let factors = scaled.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
                 let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 let made = Operand::At { node, view: out };
-                match halved {
-                    Some((_, halved)) => low.unscaled(made, halved, terms, line),
+                match scaled {
+                    Some((_, scaled)) => low.unscaled(made, scaled, terms, line),
                     None => low.result(made, asked, target.gemm_reads_bf16(), target, line),
                 }
             }

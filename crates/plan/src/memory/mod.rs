@@ -67,28 +67,28 @@ pub struct MemoryMap {
 
 impl MemoryMap {
     /// Assigns memory under this alias policy.
-    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], sharing: AliasPolicy) -> Result<Self> {
+    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], policy: AliasPolicy) -> Result<Self> {
         let Limits { alignment: align, reuse_distance, no_alias_bytes, concat_in_place, .. } = limits;
         let mut is_separate = vec![false; schedule.nodes.len()];
-        let copied = schedule.carries.iter().filter(|carry| sharing == AliasPolicy::SeparateCarries && !carry.in_place);
+        let copied = schedule.carries.iter().filter(|carry| policy == AliasPolicy::SeparateCarries && !carry.in_place);
         copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_separate[node] = true);
         let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
         let mut persistent_bytes = 0usize;
-        let mut keep = |bytes: usize| {
+        let mut persist = |bytes: usize| {
             let offset = persistent_bytes;
             persistent_bytes = persistent_bytes.saturating_add(bytes.next_multiple_of(align));
             Place { region: Region::Persistent, offset }
         };
-        let counter = schedule.step.map(|_| keep(DType::I32.size()));
-        let largest = [true, false].map(|invariant| -> Vec<usize> {
+        let counter = schedule.step.map(|_| persist(DType::I32.size()));
+        let amax_nodes = [true, false].map(|invariant| -> Vec<usize> {
             let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::AmaxExponent) && lives[*id].is_some();
             (0..lives.len()).filter(is_one).filter(|&id| schedule.nodes[id].invariant == invariant).collect()
         });
-        let amax_words = largest.each_ref().map(|all| {
+        let amax_words = amax_nodes.each_ref().map(|all| {
             let bytes = all.len() * DType::F32.size();
-            (bytes > 0).then(|| (keep(bytes), bytes))
+            (bytes > 0).then(|| (persist(bytes), bytes))
         });
         let updated = read_where_carried(schedule);
         let outputs = computed_in_their_buffers(schedule, &updated);
@@ -102,12 +102,12 @@ impl MemoryMap {
         };
         let within = concat_slots(schedule, align, is_free, &mut lives);
         let mut nodes = vec![None; schedule.nodes.len()];
-        for ((first, _), all) in amax_words.iter().zip(&largest).filter_map(|(first, all)| Some(((*first)?, all))) {
+        for ((first, _), all) in amax_words.iter().zip(&amax_nodes).filter_map(|(first, all)| Some(((*first)?, all))) {
             for (number, &id) in all.iter().enumerate() {
                 nodes[id] = Some(Place { offset: first.offset + number * DType::F32.size(), ..first });
             }
         }
-        let stages = sharing.stages(schedule, &within);
+        let stages = policy.stages(schedule, &within);
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
         let throughout = |life: Life| Life { first: 0, last: end, ..life };
@@ -132,7 +132,7 @@ impl MemoryMap {
                     updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
                 }
                 // Tables, and values that the prologue leaves for the loop.
-                _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
+                _ if life.first <= schedule.prologue && life.last == end => Some(persist(life.bytes)),
                 _ => {
                     arena.push(if is_separate[id] { throughout(life) } else { lasting_if_small(life) });
                     in_arena.push(id);
@@ -147,7 +147,7 @@ impl MemoryMap {
             if life.bytes <= no_alias_bytes.saturating_mul(WORKSPACE_FACTOR) { throughout(life) } else { life }
         };
         arena.extend(working.iter().map(workspace));
-        let Layout { offsets, bytes: arena_bytes, lower_bound } = match sharing {
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = match policy {
             AliasPolicy::Stages(late) => {
                 let of_values = in_arena.iter().map(|&id| stages[id]);
                 let stages: Vec<Stage> = of_values.chain(working.iter().map(|&g| Stage::of_group(late[g]))).collect();

@@ -62,13 +62,13 @@ impl Schedule {
             None => Self::planned(program, target, false)?,
             planned => planned,
         };
-        planned.ok_or_else(|| internal_error("a way to run without states"))
+        planned.ok_or_else(|| internal_error("a way to run without with_carried_casts"))
     }
 
     /// Plans with or without carried casts; `None` if they do not pay.
-    fn planned(program: &Program, target: &dyn Target, states: bool) -> Result<Option<Self>> {
+    fn planned(program: &Program, target: &dyn Target, with_carried_casts: bool) -> Result<Option<Self>> {
         let mut low = lower(program, target)?;
-        if states {
+        if with_carried_casts {
             carry_casts(&mut low);
         }
         if target.fuses_gather()
@@ -186,8 +186,8 @@ impl Schedule {
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
         // A product is in memory unless its group is a GEMM–loop–GEMM fusion.
-        let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
-        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !at_hand(id);
+        let is_fused = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
+        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !is_fused(id);
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {

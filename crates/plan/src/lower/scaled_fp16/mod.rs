@@ -40,8 +40,8 @@ pub(crate) struct ScaledF16Operands {
 impl ScaledF16Operands {
     /// Returns the scaled copy of a node if its own amax alone determines the scale.
     pub fn scaled_by_own_amax(&self, node: usize) -> Option<usize> {
-        let (halved, &largest) = (self.operands.get(&node)?, self.amax_exponents.get(&node)?);
-        (halved.power == Pow2Scale::AMAX && halved.factors == [largest]).then_some(halved.node)
+        let (scaled, &amax) = (self.operands.get(&node)?, self.amax_exponents.get(&node)?);
+        (scaled.power == Pow2Scale::AMAX && scaled.factors == [amax]).then_some(scaled.node)
     }
 }
 
@@ -67,9 +67,9 @@ impl Lowering {
         };
         let [Some(a), Some(b)] = operands.map(whole) else { return None };
         let [(a, of_a), (b, of_b)] = [a, b].map(|(node, view)| {
-            let halved = self.scaled_node(node, like);
+            let scaled = self.scaled_node(node, like);
             // The view applies to the scaled copy as well.
-            (Operand::At { node: halved.node, view }, halved)
+            (Operand::At { node: scaled.node, view }, scaled)
         });
         Some(([a, b], [of_a, of_b]))
     }
@@ -86,11 +86,12 @@ impl Lowering {
         let factors: Vec<usize> = nodes.into_iter().map(|node| self.amax_exponent_of(node, like)).collect();
         let shape = self.nodes[node].shape.clone();
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
-        let half = self.push(Kind::Elementwise(Elementwise::ScaleToF16(power)), operands, &shape, DType::F32, like);
-        self.nodes[half].narrow = true;
-        let halved = ScaledF16 { node: half, power, factors, bound };
-        self.scaled_f16.operands.insert(node, halved.clone());
-        halved
+        let scaled_copy =
+            self.push(Kind::Elementwise(Elementwise::ScaleToF16(power)), operands, &shape, DType::F32, like);
+        self.nodes[scaled_copy].narrow = true;
+        let scaled = ScaledF16 { node: scaled_copy, power, factors, bound };
+        self.scaled_f16.operands.insert(node, scaled.clone());
+        scaled
     }
 
     /// Returns the amax exponent of a node, shared by all readers.
@@ -98,9 +99,9 @@ impl Lowering {
         if let Some(&known) = self.scaled_f16.amax_exponents.get(&node) {
             return known;
         }
-        let largest = self.push(Kind::AmaxExponent, vec![self.dense(node)], &[], DType::F32, like);
-        self.scaled_f16.amax_exponents.insert(node, largest);
-        largest
+        let amax = self.push(Kind::AmaxExponent, vec![self.dense(node)], &[], DType::F32, like);
+        self.scaled_f16.amax_exponents.insert(node, amax);
+        amax
     }
 
     /// Returns the result of a product of scaled arrays with both scales removed. Each element is a sum of this many

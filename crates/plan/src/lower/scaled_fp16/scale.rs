@@ -1,4 +1,4 @@
-//! Power-of-two scales computed from amax exponents that are known before the array.
+//! Pow2Scale-of-two scales computed from amax exponents that are known before the array.
 //!
 //!   log₂ p = maxₜ (sₜ + Σ_f log₂ m_f)
 //!
