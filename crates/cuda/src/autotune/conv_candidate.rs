@@ -1,5 +1,4 @@
-//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program
-//! would run, on the memory of a trial.
+//! im2col candidates for convolutions: the steps that a program would run, on the memory of a trial.
 
 use crate::compile::step::Work;
 use crate::compile::workspace::Workspace;
@@ -13,23 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first
-/// start must not become much longer, however many convolutions there are. Those of two bytes have a time of their own,
-/// as the library takes a second to compile an engine for each of them.
+/// The time that a process may spend on preparing candidates, which compiles kernels and selects GEMMs: a first start
+/// must not become much longer, however many convolutions there are. bf16 has a separate budget, because the library
+/// compiles an engine for each, which takes a second.
 const MAX_PREPARATION: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 /// Nanoseconds spent so far.
 static SPENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// One way, ready to be started on any memory for x, w, y and a workspace.
+/// A candidate that can be launched on any memory for x, w, y and a workspace.
 pub(crate) struct ConvCandidate {
     pub arrangement: Arrangement,
-    /// Bytes of workspace it needs.
+    /// Its workspace in bytes.
     pub workspace: usize,
     works: Vec<(Work, PreparedLaunch)>,
 }
 
-/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products
-/// may be tried, too.
+/// Returns the candidates for a geometry. The caller must not hold the scratch memory, because GEMMs may be autotuned.
 pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<ConvCandidate> {
     let arrangements = arrangements(geometry);
     let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MAX_PREPARATION[usize::from(geometry.narrow)]);
@@ -40,7 +38,7 @@ pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<
     let planned: Vec<UncompiledCandidate> =
         arrangements.into_iter().map(|arrangement| UncompiledCandidate::new(geometry, arrangement)).collect();
     let texts: Vec<&str> = planned.iter().flat_map(UncompiledCandidate::texts).collect();
-    // All at once, as several kernels take little longer to compile than one. After that each is found.
+    // All at once, because several kernels compile in little more time than one. Later requests hit the cache.
     let ready = match device.functions(&texts) {
         Ok(_) => planned.into_iter().filter_map(|planned| planned.ready(device).ok()).collect(),
         Err(_) => vec![],
@@ -50,10 +48,10 @@ pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<
 }
 
 impl ConvCandidate {
-    /// Puts all of it in the stream of a branch.
+    /// Submits all steps to a stream.
     ///
     /// # Safety
-    /// The places must be those of x, w, y and the workspace, which nobody else uses meanwhile.
+    /// The addresses must be those of x, w, y and the workspace, with no concurrent use.
     pub unsafe fn start(&self, device: &Arc<Device>, places: [u64; 4], branch: usize) -> Result<()> {
         let at = |place: Place| address(place, places);
         // SAFETY: the caller's promise; no kernel of a convolution reports errors.
@@ -61,7 +59,7 @@ impl ConvCandidate {
     }
 }
 
-/// The steps of one way.
+/// The steps of a candidate.
 struct UncompiledCandidate {
     arrangement: Arrangement,
     workspace: usize,
@@ -82,7 +80,7 @@ impl UncompiledCandidate {
             .filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.source[..]) } else { None })
     }
 
-    /// With its kernels loaded and its products chosen.
+    /// Loads its kernels and selects its GEMMs.
     fn ready(self, device: &Arc<Device>) -> Result<ConvCandidate> {
         let one = |work: Work| {
             let ready = match &work {
@@ -100,7 +98,7 @@ impl UncompiledCandidate {
     }
 }
 
-/// Where a place is in the memory of a trial: x, w and y are inputs, and all else is workspace.
+/// Maps a place to the memory of a trial: x, w and y are inputs, and all else is workspace.
 fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
     let base = match place.region {
         Region::Input(0) => x,
@@ -129,7 +127,7 @@ mod tests {
         assert_eq!(at(Region::Arena, 256), 4256);
     }
 
-    /// Adds up the convolution as it is defined, into what is sought; of whole numbers, so exactly.
+    /// Computes the convolution by its definition, on integers and so exactly.
     fn expected(geometry: &Geometry, [x, w, y]: &[Vec<f32>; 3]) -> Vec<f32> {
         let Geometry { pass, x: xs, w: ws, y: ys, stride, padding, dilation, .. } = *geometry;
         let at = |shape: [usize; 4], i: [usize; 4]| -> usize {
@@ -156,7 +154,7 @@ mod tests {
         out
     }
 
-    /// Whole numbers as elements, of which the upper two bytes are enough or are all there is.
+    /// Returns integers as bytes, truncated to bf16 if necessary, which is exact.
     fn written(cell: Cell, values: &[f32]) -> Vec<u8> {
         let upper = 4 - cell.size();
         values.iter().flat_map(|value| value.to_le_bytes().into_iter().skip(upper)).collect()
@@ -194,7 +192,7 @@ mod tests {
         assert_eq!(written(Cell::Bf16, &[1.0, -3.0]), [0x80, 0x3f, 0x40, 0xc0]);
     }
 
-    /// Geometries of a size: as usual, with strides, and of single pixels.
+    /// Geometries of a size: plain, with strides, and 1×1.
     fn examples(pass: ConvPass, [n, c, k, side]: [usize; 4]) -> [Geometry; 3] {
         let usual = example(pass, [n, c, k, side]);
         let halved = [n, k, side.div_ceil(2), side.div_ceil(2)];
@@ -219,7 +217,7 @@ mod tests {
                 if pass == ConvPass::Wgrad && arrangement == ByImage {
                     continue;
                 }
-                // Channels of two bytes come in whole loads.
+                // bf16 channels come in whole loads.
                 let [c, k] = [c, k].map(|channels: usize| if narrow { channels.next_multiple_of(8) } else { channels });
                 for geometry in examples(pass, [n, c, k, side]) {
                     let geometry = Geometry { last, narrow, ..geometry };

@@ -1,9 +1,9 @@
-//! Choices on disk beside the kernels, so that a later process makes the same, to the same bits, without a trial. What
-//! a choice is written as means something to one version of a library only, and what is fastest depends on the GPU.
+//! The tuning store: choices on disk, so that later processes make the same ones, to the same bits, without a trial.
+//! Entries are valid for one GPU model and one library version.
 
 use crate::compile::disk_cache::Cache;
 
-/// What was chosen on one kind of GPU with one version of a library.
+/// The choices on one GPU model with one library version.
 pub(crate) struct TuningStore {
     cache: Cache,
     /// The GPU and the library.
@@ -15,28 +15,28 @@ impl TuningStore {
         TuningStore { cache: cache.clone(), of: [device.to_string(), version.to_string()] }
     }
 
-    /// True if something can be kept.
+    /// True if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.cache.keeps()
     }
 
-    /// The name under which something of a kind is kept.
+    /// Returns the cache key of an entry.
     fn key(&self, kind: &str, what: &str) -> String {
         let [device, version] = &self.of;
         Cache::key(&[kind, what, device, version])
     }
 
-    /// What is kept for something of a kind.
+    /// Returns the bytes of an entry.
     pub fn bytes(&self, kind: &str, what: &str) -> Option<Vec<u8>> {
         self.cache.get(&self.key(kind, what))
     }
 
-    /// Keeps these bytes for something of a kind.
+    /// Stores the bytes of an entry.
     pub fn put_bytes(&self, kind: &str, what: &str, bytes: &[u8]) {
         self.cache.put(&self.key(kind, what), bytes);
     }
 
-    /// As [`bytes`](Self::bytes), where they are whole numbers of eight bytes.
+    /// As [`bytes`](Self::bytes), if they are a sequence of 64-bit numbers.
     pub fn numbers(&self, kind: &str, what: &str) -> Option<Vec<u64>> {
         let bytes = self.bytes(kind, what)?;
         let (words, rest) = bytes.as_chunks::<8>();

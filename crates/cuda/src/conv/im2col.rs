@@ -1,9 +1,9 @@
-//! A convolution as one product of the kernel with all patches of the image, by the library of products.
+//! Convolutions as a single matrix product with the im2col matrix, by cuBLASLt.
 //!
-//! With P the patches of x, y = W·P; the kernel is y·Pᵀ, and the image is Wᵀ·y with what belongs to one place of it
-//! added up. Where the channels come first, the images share a matrix (y is then put in order before or after), or each
-//! has its own. The product can use a whole GPU where a convolution of small images has too few results for that.
-//! Operands of two bytes have patches of two bytes; those that are to be added up into an image are sums, of four.
+//! With P the patches of x: fprop is y = W·P, wgrad is y·Pᵀ, and dgrad is col2im(Wᵀ·y). With channels first, all images
+//! share one matrix, and y is transposed before or after, or each image has its own. The product can use a whole GPU
+//! even if a convolution of small images has too few outputs. bf16 operands have bf16 patches; patches that col2im sums
+//! are f32.
 
 use crate::codegen::{Cell, col2im, im2col, swapped};
 use crate::compile::step::{Factor, Work};
@@ -14,23 +14,22 @@ use crate::gemm::lower::{Start, dot};
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place};
 
-/// Bytes of patches up to which this has a chance: they must stay in the second cache, or nearly so. For the kernel of
-/// operands of two bytes it has one beyond that, up to [`PATCH_WORKSPACE_BYTES`]: cuDNN's engines that always give the
-/// same bits take two and a half times as long for it as for the result.
+/// Above this size of the im2col matrix in bytes, im2col cannot win: it must nearly fit the L2 cache. For bf16 wgrad
+/// the limit is [`PATCH_WORKSPACE_BYTES`], because cuDNN's deterministic wgrad engines take 2.5 times as long as fprop.
 const MAX_PATCH_BYTES: usize = 64 << 20;
-/// Multiplications from which it has one: two or three kernels are to be started.
+/// Below this many multiplications im2col cannot win: it launches two or three kernels.
 const MIN_MULTIPLICATIONS: usize = 1 << 24;
 
 /// How the images of a batch are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
-    /// All in one matrix.
+    /// All images in one matrix.
     Together,
-    /// Each in a matrix of its own, which lies as the image does.
+    /// A matrix per image, in the layout of the image.
     ByImage,
 }
 
-/// What is worth a trial for a geometry.
+/// Returns the arrangements worth a trial for a geometry.
 pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
     let Geometry { pass, y: [images, ..], groups, last, narrow, .. } = *geometry;
     let writes_patches = !geometry.is_plain() || (pass == ConvPass::Wgrad && !last);
@@ -40,7 +39,7 @@ pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
         return vec![];
     }
     match pass {
-        // The sum is over the images, too.
+        // The sum includes the images.
         ConvPass::Wgrad => vec![Arrangement::Together],
         _ if last => vec![Arrangement::Together],
         _ if images == 1 || geometry.is_plain() => vec![Arrangement::ByImage],
@@ -48,7 +47,7 @@ pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
     }
 }
 
-/// The steps of a convolution whose x, w and y begin this many bytes from these places, dense and in the order of the
+/// Returns the steps of a convolution whose dense x, w and y start at these byte offsets, in the layout of the
 /// geometry.
 pub(crate) fn as_gemm(
     geometry: &Geometry,
@@ -60,13 +59,13 @@ pub(crate) fn as_gemm(
     let [x, w, y] = at.map(|(place, bytes)| -> Start { (place, bytes / cell.size() as isize, cell) });
     let [n, k, oy, ox] = geometry.y;
     let (plane, last) = (oy * ox, geometry.last);
-    // With the channels last the images are together as they lie.
+    // With channels last, the images already form one matrix.
     let together = arrangement == Arrangement::Together && !last;
     let in_place = geometry.is_plain() && !together;
     let mut works = vec![];
     let mut take = |elements: usize, cell: Cell| -> Start { (space.take(elements * cell.size()), 0, cell) };
     let from = |(place, elements, _): Start| (place, elements);
-    // Patches, and y as the product takes or gives it.
+    // The patches, and y as an operand or result of the product.
     let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_cell()) };
     let matrix = if together { take(n * k * plane, cell) } else { y };
     if !in_place && geometry.pass != ConvPass::Dgrad {
@@ -97,11 +96,11 @@ pub(crate) fn as_gemm(
     works
 }
 
-/// The product: of matrices with all images, unless the channels come first and the images are not together.
+/// Returns the strides of the product: a batch of images only if channels come first and the images are separate.
 fn layout(geometry: &Geometry, together: bool) -> DotLayout {
     let (Geometry { y: [n, k, oy, ox], .. }, terms) = (*geometry, geometry.w[1..].iter().product::<usize>());
     let (places, images) = if together || geometry.last { (n * oy * ox, 1) } else { (oy * ox, n) };
-    // Rows that lie one after the other, and the same read as columns.
+    // Contiguous rows, and their transpose.
     let rows = |length: usize| (length as isize, 1);
     let columns = |length: usize| (1, length as isize);
     let (m, n, inner, a, b, c) = match (geometry.pass, geometry.last) {
@@ -112,7 +111,7 @@ fn layout(geometry: &Geometry, together: bool) -> DotLayout {
         (ConvPass::Wgrad, false) => (k, terms, places, rows(places), columns(places), rows(terms)),
         (ConvPass::Wgrad, true) => (k, terms, places, columns(k), rows(terms), rows(terms)),
     };
-    // From image to image: the kernel, which is the left operand then, is the same for all.
+    // The kernel, the left operand, is shared by all images.
     let batch = if images == 1 { vec![] } else { vec![(images, [0, (inner * n) as isize, (m * n) as isize])] };
     DotLayout { m, n, k: inner, a, b, c, batch }
 }
@@ -128,7 +127,7 @@ pub(crate) mod tests {
     use bilevel_plan::Region;
     use std::collections::BTreeSet;
 
-    /// A kernel of 3 × 3 on a padded image: images, channels before and after, and the length of a side.
+    /// A 3 × 3 kernel on a padded image: images, input and output channels, and side length.
     pub fn example(pass: ConvPass, [n, c, k, side]: [usize; 4]) -> Geometry {
         Geometry {
             pass,
@@ -155,7 +154,7 @@ pub(crate) mod tests {
         as_gemm(geometry, arrangement, at, &mut Workspace::new(None))
     }
 
-    /// Rows, columns, terms and number of the one product among some steps, and how many kernels are around it.
+    /// Returns m, n, k and batch of the only product, its type, and the number of kernels around it.
     fn product(works: &[Work]) -> ([usize; 4], Factor, usize) {
         let of = |work: &Work| if let Work::Gemm(p) = work { Some(*p) } else { None };
         let [p] = works.iter().filter_map(of).collect::<Vec<_>>()[..] else { panic!("{works:?}") };
@@ -182,7 +181,7 @@ pub(crate) mod tests {
             ] {
                 assert_eq!(arrangements(&hopeless), [], "{hopeless:?}");
             }
-            // As many pixels, but they need not be written anywhere unless their order is another.
+            // As many pixels, but they are copied only if their layout differs.
             let plain = Geometry { w: [64, 64, 1, 1], padding: [0, 0], ..example(pass, [128, 64, 64, 64]) };
             let expected: &[_] = if pass == ConvPass::Wgrad { &[] } else { &[ByImage] };
             assert_eq!(arrangements(&plain), expected);
@@ -190,7 +189,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The same with operands of two bytes.
+    /// The same in bf16.
     fn narrow(pass: ConvPass, layer: [usize; 4]) -> Geometry {
         Geometry { last: true, narrow: true, ..example(pass, layer) }
     }
@@ -206,7 +205,7 @@ pub(crate) mod tests {
             assert_eq!(arrangements(&narrow(pass, LAYERS[3])), [Together]);
             assert_eq!(arrangements(&narrow(pass, WIDE_RESNET)), []);
         }
-        // 48 MiB of patches in two bytes that are read, but 96 in four that are results.
+        // 48 MiB of bf16 patches that are read, but 96 MiB of f32 patches that are results.
         let between = [32, 96, 96, 29];
         assert_eq!([result, image].map(|pass| arrangements(&narrow(pass, between)).len()), [1, 0]);
         for layer in [LAYERS[3], WIDE_RESNET] {
@@ -220,7 +219,7 @@ pub(crate) mod tests {
     fn operands_of_two_bytes_are_multiplied_as_they_are_and_their_results_have_four() {
         use Arrangement::Together;
         let [result, image, kernel] = ALL;
-        // Columns before rows, as the library counts.
+        // Columns before rows, as in cuBLASLt.
         let all = |pass| product(&works(&narrow(pass, LAYERS[3]), Together));
         assert_eq!(all(result), ([256, 2048, 3456, 1], Factor::Bf16, 1));
         assert_eq!(all(image), ([3456, 2048, 256, 1], Factor::Bf16, 1));
@@ -251,9 +250,9 @@ pub(crate) mod tests {
     fn the_images_are_one_product_or_each_its_own_and_pixels_need_no_patches() {
         use Arrangement::{ByImage, Together};
         let all = |pass| product(&works(&example(pass, LAYERS[3]), Together));
-        // Columns before rows, as the library counts.
+        // Columns before rows, as in cuBLASLt.
         assert_eq!(all(ConvPass::Fprop), ([2048, 256, 3456, 1], Factor::Tf32, 2));
-        // Both operands lie across the sum over what the kernel gives, so that one is copied.
+        // Both operands are strided along k, so one is copied.
         assert_eq!(all(ConvPass::Dgrad), ([2048, 3456, 256, 1], Factor::Tf32, 3));
         assert_eq!(all(ConvPass::Wgrad), ([3456, 256, 2048, 1], Factor::Tf32, 2));
         let each = |pass| product(&works(&example(pass, LAYERS[3]), ByImage));
@@ -285,8 +284,7 @@ pub(crate) mod tests {
                 }
             }
         }
-        // For each of three sizes, patches written out and added up, and results put in order; for all of them, a
-        // transpose.
+        // For each of three sizes im2col, col2im and transposed results; for all of them, one transpose.
         assert_eq!(first.len(), 10);
         if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
             let sources: Vec<&str> = all.iter().map(String::as_str).collect();

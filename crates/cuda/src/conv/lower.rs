@@ -1,5 +1,5 @@
-//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be
-//! faster; else as products of patches with the kernel, or as they are defined where a product would be thin.
+//! Lowers convolutions: by cuDNN, by one GEMM if autotuning found that faster, by batched im2col, or by a direct
+//! kernel.
 
 use crate::codegen::conv::direct::patches;
 use crate::codegen::{Arg, Cell, Elements, convolution, gathered, scattered};
@@ -12,13 +12,13 @@ use crate::gemm::lower::dot;
 use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::{DotLayout, Place, View};
 
-/// Bytes of patches at once.
+/// The maximum size of the im2col workspace in bytes.
 pub(crate) const PATCH_WORKSPACE_BYTES: usize = 512 << 20;
-/// Products with fewer rows and terms than this are as well done as they are defined.
+/// Below this number of rows and terms, a direct kernel is as fast as a GEMM.
 const MIN_GEMM_SIDE: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place,
-/// as elements of the type given with it.
+/// Returns the steps of a convolution of an image with a kernel of these types, written with the layout `out` and its
+/// element type.
 pub(crate) fn conv(
     dims: &ConvDims,
     operands: [(Elements, Cell); 2],
@@ -36,7 +36,7 @@ pub(crate) fn conv(
             return works;
         }
     }
-    // Our own ways read 32 bits.
+    // Generated kernels read 32 bits.
     let mut works = vec![];
     let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
     let mut widened = |which: usize| match operands[which] {
@@ -52,7 +52,7 @@ pub(crate) fn conv(
     works
 }
 
-/// The steps of a convolution without the library.
+/// Returns the steps of a convolution without cuDNN.
 fn by_ourselves(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
@@ -107,11 +107,11 @@ fn by_ourselves(
     works
 }
 
-/// What the library wants addresses to be multiples of.
+/// The alignment that cuDNN needs, in bytes.
 const LIBRARY_ALIGNMENT: isize = 16;
 
-/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the
-/// geometry's order where it is in another; none if no way was chosen.
+/// Returns the steps of a convolution by its selected algorithm, with operands and result converted to the layout of
+/// the geometry; `None` if there is no such algorithm.
 fn as_chosen(
     dims: &ConvDims,
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
@@ -136,8 +136,7 @@ fn as_chosen(
         ConvPass::Dgrad => ((out, x), (kernel, w), (image, y)),
         ConvPass::Wgrad => ((image, x), (out, w), (kernel, y)),
     };
-    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library
-    // takes them.
+    // Operands that need more rounding than cuDNN does are rounded before, to bf16 if cuDNN reads it.
     let (mut works, mut after) = (vec![], vec![]);
     let at = [(ConvPass::Dgrad, x), (ConvPass::Wgrad, w), (ConvPass::Fprop, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.pass;
@@ -183,7 +182,7 @@ mod tests {
 
     const HERE: Place = Place { region: Region::Arena, offset: 0 };
 
-    /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
+    /// Returns the steps of each convolution of a program, with a library that supports everything, or without one.
     fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
         let schedule = Schedule::new(program, &CudaTarget { channels_last: true, fuses_attention: true }).unwrap();
         let mut found = vec![];
@@ -212,14 +211,14 @@ mod tests {
         found
     }
 
-    /// The geometry of each convolution by the library, and how many kernels are around it.
+    /// Returns the geometry of each convolution by the library, and the number of kernels around it.
     fn moved(program: &Program) -> Vec<(Geometry, usize)> {
         let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
         let steps = convolutions(program, true);
         steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
     }
 
-    /// Two layers of many channels after one that reads colours, with the gradient of all kernels.
+    /// Two layers of many channels after one that reads RGB images, with the gradient of all kernels.
     fn network(precision: Precision) -> Program {
         let g = Graph::new();
         let mut x = g.input("image", [32, 3, 32, 32], DType::F32);
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(found.len(), 8);
         for (geometry, kernels) in found {
             assert!(geometry.last && geometry.x[1] != 3, "colours have a fourth channel: {geometry:?}");
-            // The kernel's gradient is put back into the order of kernels.
+            // The kernel's gradient is transposed back.
             assert_eq!(kernels, usize::from(geometry.pass == ConvPass::Wgrad), "{geometry:?}");
         }
     }
@@ -252,11 +251,10 @@ mod tests {
     fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
         let program = channels_last(&network(Precision::Bf16)).unwrap();
         for (geometry, kernels) in moved(&program) {
-            // Four channels are no load of 16 bytes.
+            // Four bf16 channels do not fill a load of 16 bytes.
             let colours = geometry.x[1] == 4;
             assert_eq!((geometry.last, geometry.narrow), (true, !colours), "{geometry:?}");
-            // Those with colours have both operands rounded in four bytes; what they give, and kernels that are given,
-            // are put in order.
+            // RGB convolutions have both operands rounded in f32; results and given kernels are transposed.
             let expected = match (colours, geometry.pass) {
                 (true, _) => 3,
                 (false, ConvPass::Wgrad) => 1,
@@ -307,8 +305,8 @@ mod tests {
             let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
             let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
             let works = as_chosen(&dims, operands, types, out, algo, space).unwrap();
-            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes
-            // at once where there is enough to do; or images with channels first, there and back.
+            // The transposed kernel and the patches. The image is rounded before and the result after, to bf16 at once
+            // if large enough; or images with channels first, in both directions.
             let of = |work: &Work| if let Work::Gemm(product) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
             assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");

@@ -1,34 +1,32 @@
-//! The ways in which products are computed, on disk beside the kernels, so that a later process takes the same, to the
-//! same bits, without asking the library again.
+//! The on-disk cache of GEMM algorithms: later processes use the same ones, to the same bits, without autotuning.
 //!
-//! Each product has an entry of its own. One more has the products that processes used lately: the next one can get
-//! them ready before it knows what its programs need.
+//! Each GEMM has an entry. One more entry lists recently used GEMMs, which the next process prepares in the background
+//! before it knows its programs.
 
 use crate::autotune::store::TuningStore;
 use crate::compile::disk_cache::Cache;
 use crate::gemm::key::{BYTES, GemmKey};
 use std::sync::{Mutex, PoisonError};
 
-/// A way as the library writes it: its meaning is the library's own, and holds for one version of it.
+/// An algorithm as cuBLASLt serialises it, valid for one version of the library.
 pub(crate) type Algo = [u64; 8];
 
-/// Products that are remembered as used lately.
+/// The maximum number of remembered GEMMs.
 const MAX_RECENT_GEMMS: usize = 128;
-/// Kinds of what is kept: the way of a product, and which were used lately. The first is another where ways are chosen
-/// otherwise.
+/// Kinds of entries: the algorithm of a GEMM, and the recent GEMMs. Change the first if selection changes.
 const PRODUCT: &str = "product timed beside others in a graph";
 const USED: &str = "recent products";
 
-/// What was chosen on one kind of GPU with one version of the library.
+/// The algorithms selected on one GPU model with one library version.
 pub(crate) struct AlgoCache {
     kept: TuningStore,
     recent: Mutex<Recent>,
 }
 
-/// Products that were used lately, the last first.
+/// Recently used GEMMs, newest first.
 struct Recent {
     products: Vec<GemmKey>,
-    /// They are not those on disk.
+    /// Whether the list differs from the one on disk.
     dirty: bool,
 }
 
@@ -40,27 +38,27 @@ impl AlgoCache {
         AlgoCache { kept, recent: Mutex::new(Recent { products, dirty: false }) }
     }
 
-    /// True if something can be kept.
+    /// True if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.kept.keeps()
     }
 
-    /// What was chosen for a product, if it is known.
+    /// Returns the stored algorithm of a GEMM.
     pub fn get(&self, key: &GemmKey) -> Option<Algo> {
         self.kept.numbers(PRODUCT, &format!("{key:?}"))?.try_into().ok()
     }
 
-    /// Keeps what was chosen for a product.
+    /// Stores the algorithm of a GEMM.
     pub fn put(&self, key: &GemmKey, algo: &Algo) {
         self.kept.put_numbers(PRODUCT, &format!("{key:?}"), algo);
     }
 
-    /// Products that were used lately.
+    /// Returns the recently used GEMMs.
     pub fn recent(&self) -> Vec<GemmKey> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).products.clone()
     }
 
-    /// Says that a product is used.
+    /// Marks a GEMM as used.
     pub fn used(&self, key: &GemmKey) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if !recent.products.contains(key) {
@@ -70,7 +68,7 @@ impl AlgoCache {
         }
     }
 
-    /// Keeps which products were used lately.
+    /// Writes the list of recent GEMMs to disk.
     pub fn flush(&self) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut recent.dirty) {

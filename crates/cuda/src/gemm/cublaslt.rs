@@ -1,4 +1,4 @@
-//! Matrix products by cuBLASLt: its calls.
+//! Calls of cuBLASLt.
 
 use crate::compile::step::Factor;
 use crate::gemm::algo_cache::Algo;
@@ -15,53 +15,53 @@ fn failed(what: &str, error: result::CublasError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuBLASLt could not {what}: {error:?}") })
 }
 
-/// Ways the library is asked for.
+/// The number of heuristics requested from the library.
 const MAX_HEURISTICS: usize = 8;
 
 /// The library, opened for one GPU.
 pub(crate) struct Blas {
     handle: sys::cublasLtHandle_t,
-    /// Its version: a way to compute a product means something to the same version only.
+    /// Its version; a serialised algorithm is valid for this version only.
     pub version: usize,
 }
 
-// SAFETY: the library may be used from any thread, and by several at once, with the context made current first.
+// SAFETY: the library is thread-safe, with the context made current first.
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// A way to compute a product, and the bytes of workspace it takes.
+/// An algorithm that the library proposes, and its workspace in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Heuristic {
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: usize,
 }
 
-/// What the library was told of a product; given back when it is dropped.
+/// A descriptor of a matrix product, destroyed when dropped.
 pub(crate) struct GemmDescriptor {
     key: GemmKey,
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
 }
 
-// SAFETY: descriptions are plain data of the library's, which nobody changes once they are made.
+// SAFETY: descriptors are plain data of the library, immutable after creation.
 unsafe impl Send for GemmDescriptor {}
 // SAFETY: as above.
 unsafe impl Sync for GemmDescriptor {}
 
-/// A product that is ready to be started.
+/// A matrix product that is ready to launch.
 pub(crate) struct PreparedGemm {
     descriptor: GemmDescriptor,
     chosen: Heuristic,
 }
 
 impl PreparedGemm {
-    /// The product.
+    /// Returns the problem.
     pub fn key(&self) -> &GemmKey {
         &self.descriptor.key
     }
 
-    /// The way it is computed, as it can be kept.
+    /// Returns the serialised algorithm.
     pub fn algo(&self) -> Algo {
         self.chosen.algorithm.data
     }
@@ -71,23 +71,23 @@ impl Blas {
     /// Opens the library. The context must be current.
     pub fn new() -> Result<Self> {
         let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
-        // SAFETY: the library is there.
+        // SAFETY: the library is loaded.
         let version = unsafe { sys::cublasLtGetVersion() };
         Ok(Blas { handle, version })
     }
 
     /// # Safety
-    /// Nobody may use it afterwards.
+    /// It must not be used afterwards.
     pub unsafe fn close(&self) {
         // SAFETY: the caller's promise.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 
-    /// A product in a way that was chosen earlier, if the library can do it so in the memory there is for it.
+    /// Prepares a product with a stored algorithm, if the library still supports it within the workspace.
     pub fn checked(&self, descriptor: GemmDescriptor, algo: Algo) -> Option<PreparedGemm> {
         let algorithm = sys::cublasLtMatmulAlgo_t { data: algo };
         let [a, b, c] = descriptor.layouts;
-        // SAFETY: the description is a whole one, and the answer is plain data.
+        // SAFETY: the descriptor is complete, and the result is plain data.
         let checked = unsafe {
             let mut checked: sys::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
             let status = sys::cublasLtMatmulAlgoCheck(
@@ -108,12 +108,12 @@ impl Blas {
         fits.then(|| descriptor.computed(Heuristic { algorithm, workspace }))
     }
 
-    /// The ways the library offers, the one it thinks is fastest first; at least one.
+    /// Returns the algorithms that the library proposes, best first; at least one.
     pub fn heuristics(&self, descriptor: &GemmDescriptor) -> Result<Vec<Heuristic>> {
         let describe = |e| failed("describe a product", e);
         let key = &descriptor.key;
-        // SAFETY: the description is a whole one; everything set is of the type and size its attribute has, and there
-        // is room for as many offers as are asked for.
+        // SAFETY: the descriptor is complete; every attribute has its type and size, and there is room for all
+        // requested heuristics.
         unsafe {
             let preference = result::create_matmul_pref().map_err(describe)?;
             let set = |attribute, value: *const c_void, size| {
@@ -131,8 +131,8 @@ impl Blas {
                 let bytes = matrix.alignment;
                 set(attribute, (&raw const bytes).cast(), 4)?;
             }
-            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the
-            // other: never in the order in which they happen to be done.
+            // Split-K reductions only in the compute type, or in a result type of the same size, and in order: never by
+            // atomics, so that results are deterministic.
             let schemes = if key.narrow { 2u32 } else { 2 | 4 };
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
             let mut heuristics: [sys::cublasLtMatmulHeuristicResult_t; MAX_HEURISTICS] = std::mem::zeroed();
@@ -164,10 +164,10 @@ impl Blas {
         }
     }
 
-    /// Starts a product in a stream.
+    /// Launches a product in a stream.
     ///
     /// # Safety
-    /// The addresses must be those of the product's operands, result and workspace, which nobody else uses meanwhile.
+    /// The addresses must be those of the product's operands, result and workspace, with no concurrent use.
     pub unsafe fn run(
         &self,
         prepared: &PreparedGemm,
@@ -178,7 +178,7 @@ impl Blas {
         unsafe { self.start(&prepared.descriptor, &prepared.chosen, addresses, stream) }
     }
 
-    /// As [`run`](Self::run), in any of the ways that were offered.
+    /// As [`run`](Self::run), with any of the proposed algorithms.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
@@ -222,7 +222,7 @@ impl Blas {
 }
 
 impl GemmDescriptor {
-    /// Describes a product.
+    /// Creates the descriptor of a problem.
     pub fn new(key: &GemmKey) -> Result<Self> {
         use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
         let (operand, summed, compute) = match key.factor {
@@ -235,8 +235,7 @@ impl GemmDescriptor {
         let result_type = if key.narrow { Type::CUDA_R_16BF } else { summed };
         let ([a, b, c], stored, batch) = (key.matrices, key.stored(), key.batch);
         let describe = |e| failed("describe a product", e);
-        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the
-        // description.
+        // SAFETY: every attribute has its type and size, and everything created is destroyed with the descriptor.
         unsafe {
             let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
             for (attribute, matrix) in
@@ -270,12 +269,12 @@ impl GemmDescriptor {
         }
     }
 
-    /// The product.
+    /// Returns the problem.
     pub fn key(&self) -> &GemmKey {
         &self.key
     }
 
-    /// The product, ready to be computed in this way.
+    /// Selects an algorithm.
     pub fn computed(self, chosen: Heuristic) -> PreparedGemm {
         PreparedGemm { descriptor: self, chosen }
     }

@@ -1,14 +1,12 @@
-//! All of a matrix product but its addresses: what the library is told of it, and what the best way to compute it
-//! depends on.
+//! GEMM keys: a matrix product without its addresses, the problem for which an algorithm is selected.
 
 use crate::compile::step::{Factor, Gemm, Matrix};
 use crate::gemm::lower::workspace_bytes;
 
-/// What products that are computed in the same way have in common. A network has hundreds of products, and few that are
-/// not alike.
+/// A GEMM problem. A network has hundreds of products, but few distinct problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GemmKey {
-    /// Rows of C, columns of C, and what is summed over.
+    /// Rows of C, columns of C, and the length of the contracted axis.
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -16,26 +14,26 @@ pub(crate) struct GemmKey {
     pub batch: usize,
     /// Type of A and B.
     pub factor: Factor,
-    /// C has elements of two bytes, as A and B have.
+    /// Whether C has two bytes per element, as A and B have.
     pub narrow: bool,
-    /// A, B and C.
+    /// The layouts of A, B and C.
     pub matrices: [MatrixLayout; 3],
 }
 
-/// How a matrix lies in memory.
+/// The layout of a column-major matrix, or of a batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatrixLayout {
-    /// It is to be read transposed.
+    /// Whether it is transposed.
     pub transposed: bool,
     /// Elements from one column to the next.
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
     pub batch_stride: usize,
-    /// What its address is a multiple of.
+    /// The alignment of its address in bytes.
     pub alignment: u32,
 }
 
-/// Numbers that an [`GemmKey`] is written as, and their bytes.
+/// The serialised size of a [`GemmKey`], in words and in bytes.
 const WORDS: usize = 18;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
@@ -53,17 +51,17 @@ impl GemmKey {
         GemmKey { m, n, k, batch, factor, narrow, matrices: [a, b, c].map(matrix_layout) }
     }
 
-    /// Multiplications.
+    /// Returns the number of multiplications.
     pub fn work(&self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k).saturating_mul(self.batch)
     }
 
-    /// Bytes of memory for the library.
+    /// Returns the bytes of workspace.
     pub fn workspace_bytes(&self) -> usize {
         workspace_bytes(self.work())
     }
 
-    /// Rows and columns of A, B and C as they lie in memory.
+    /// Returns the rows and columns of A, B and C as stored.
     pub fn stored(&self) -> [(usize, usize); 3] {
         let [a, b, c] = self.matrices;
         let turned = |matrix_layout: MatrixLayout, rows, columns| {
@@ -72,7 +70,7 @@ impl GemmKey {
         [turned(a, self.m, self.k), turned(b, self.k, self.n), turned(c, self.m, self.n)]
     }
 
-    /// Bytes from the first element of A, B and C to their last.
+    /// Returns the bytes from the first to the last element of A, B and C.
     pub fn extents(&self) -> [usize; 3] {
         let (operand, result) = match self.factor {
             Factor::Bf16 => (2, if self.narrow { 2 } else { 4 }),
@@ -87,7 +85,7 @@ impl GemmKey {
         })
     }
 
-    /// As it is kept.
+    /// Serialises the key.
     pub fn bytes(&self) -> [u8; BYTES] {
         let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
         let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow)];
@@ -106,7 +104,7 @@ impl GemmKey {
         bytes
     }
 
-    /// What was kept, if it can be one.
+    /// Deserialises a key; `None` if it is invalid.
     pub fn read(bytes: &[u8; BYTES]) -> Option<Self> {
         let mut words = [0usize; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -128,7 +126,7 @@ impl GemmKey {
 pub(crate) mod tests {
     use super::*;
 
-    /// A product of 5 × 7 and 7 × 3 numbers, whose right operand is read transposed, this many times.
+    /// A batch of products of 5 × 7 and 7 × 3 matrices, the right operand transposed.
     pub fn example(batch: usize) -> GemmKey {
         let matrix_layout =
             |transposed, leading, batch_stride| MatrixLayout { transposed, leading, batch_stride, alignment: 256 };
@@ -151,7 +149,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_operand_reaches_to_the_last_element_of_the_last_matrix() {
-        // A has 7 columns 6 apart; B as it lies has 3 rows and 7 columns, once for all; C has 3 columns of 5.
+        // A has 7 columns with stride 6; B as stored has 3 rows and 7 columns, shared by the batch; C has 3 columns of
+        // 5.
         assert_eq!(example(4).stored(), [(5, 7), (3, 7), (5, 3)]);
         let (a, b, c) = (3 * 42 + 6 * 6 + 5, 21, 60);
         assert_eq!(example(4).extents(), [2 * a, 2 * b, 4 * c]);

@@ -1,5 +1,4 @@
-//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so
-//! is put in order first.
+//! Lowers matrix products to cuBLASLt's form: column-major, with one batch stride. Other operands are copied first.
 
 use crate::codegen::gemm::batched_mma::tiles;
 use crate::codegen::gemm::naive::product;
@@ -9,21 +8,21 @@ use crate::compile::workspace::Workspace;
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place, View};
 
-/// Products of fewer multiplications are faster by our own kernel than by starting the library's.
+/// Smaller products are faster by a generated kernel than by launching the library's.
 pub(crate) const MIN_LIBRARY_MULTIPLICATIONS: usize = 1 << 15;
-/// Memory for the library: what it asks for on the newest GPUs, and for products that fill no GPU.
+/// Workspace of the library in bytes: the recommended size for recent GPUs, and a smaller one for products that do not
+/// fill a GPU.
 const WORKSPACE_BYTES: usize = 32 << 20;
 const SMALL_WORKSPACE_BYTES: usize = 4 << 20;
 const LARGE_GEMM_MULTIPLICATIONS: usize = 1 << 26;
-/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum,
-/// than it costs to write them; what was measured has 768 and more.
+/// The minimum m, n and k for which a tf32 product gains more from operands copied to fp16, or transposed to be
+/// contiguous along k, than the copy costs. Measured from 768 on.
 pub(crate) const MIN_COPIED_SIDE: usize = 256;
 
-/// Where an operand begins: the place of its node, the elements before its first, and what they are.
+/// The start of an operand: its place, the elements before the first, and the element type.
 pub(crate) type Start = (Place, isize, Cell);
 
-/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be
-/// rounded to them.
+/// Returns the steps of a product. A bf16 result has bf16 operands, or operands that are rounded to bf16 here.
 pub(crate) fn dot(
     layout: &DotLayout,
     dtype: DType,
@@ -46,7 +45,7 @@ pub(crate) fn dot(
     let Some((_, leading)) = result.filter(|_| !own) else {
         return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
     };
-    // A result whose matrices lie at no single distance is computed in order and then put in place.
+    // A result without a single batch stride is computed densely and then scattered.
     let Some(c_batch_stride) = batch_stride(&layout.batch, 2) else {
         let place = workspace.take(layout.m * layout.n * batch * c.2.size());
         let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
@@ -70,13 +69,13 @@ pub(crate) fn dot(
         if let Some(((transposed, leading), batch_stride)) = direct {
             return Matrix { at: address(start), transposed, leading, batch_stride };
         }
-        // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
+        // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
         let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
         let inner =
             if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
         let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
         let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
-        // A batch that shares a matrix needs it once.
+        // A matrix shared by the batch is copied once.
         let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
         let skip = if shared { layout.batch.len() } else { 0 };
         let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
@@ -107,9 +106,9 @@ pub(crate) fn dot(
     works
 }
 
-/// Gives a product in tf32 whose operands both lie across its sum a copy of the smaller that lies along it. Hopper's
-/// tensor instructions read numbers of 32 bits along the sum alone; for two operands across it the library has to use
-/// older ones, and takes up to 1.5 times as long. Where both are as large, A is copied: the library is faster by that.
+/// Copies the smaller operand of a tf32 product if neither is contiguous along k. Hopper's tensor instructions read
+/// 32-bit operands only along k; otherwise the library uses older ones and takes up to 1.5 times as long. If both have
+/// the same size, A is copied, which is faster.
 fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch> {
     let Gemm { m, n, k, batch, factor, a, b, .. } = *product;
     let across = !a.transposed && b.transposed;
@@ -133,7 +132,7 @@ fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch
     Some(transposed(lines, (place, bytes), to))
 }
 
-/// Bytes of the workspace of a product of this many multiplications.
+/// Returns the bytes of workspace for this many multiplications.
 pub(crate) fn workspace_bytes(work: usize) -> usize {
     if work >= LARGE_GEMM_MULTIPLICATIONS { WORKSPACE_BYTES } else { SMALL_WORKSPACE_BYTES }
 }
@@ -142,8 +141,7 @@ fn address((place, elements, cell): Start) -> Arg {
     Arg::Memory(place, elements * cell.size() as isize)
 }
 
-/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its
-/// columns.
+/// Returns whether a matrix with these strides is a transposed column-major matrix, and its leading dimension.
 fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> Option<(bool, usize)> {
     let far = |stride: isize, length: usize| usize::try_from(stride).ok().filter(|&stride| stride >= length);
     if rows == 1 || down == 1 {
@@ -165,7 +163,7 @@ fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> O
     None
 }
 
-/// The one distance between the matrices of a batch on one side, where there is one.
+/// Returns the single batch stride of one side, if there is one.
 fn batch_stride(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
     let axes = batch.iter().filter(|(length, _)| *length != 1).map(|(length, strides)| (*length, strides[side]));
     let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
@@ -208,7 +206,7 @@ mod tests {
 
     #[test]
     fn of_two_operands_across_the_sum_the_smaller_is_copied_along_it_in_tf32() {
-        // C = Xᵀ·Y with rows of X and Y one after the other: column-major, A is Yᵀ and B is X.
+        // C = Xᵀ·Y with contiguous rows of X and Y: column-major, A is Yᵀ and B is X.
         let layout = |m: usize, n: usize, k: usize| DotLayout {
             a: (1, m as isize),
             b: (n as isize, 1),
@@ -220,7 +218,7 @@ mod tests {
             let [Work::Kernel(copy), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
             assert_eq!((p.m, p.n, p.k, copy.grid), (n, m, 1574, [25 * 12, 1]));
             let (copied, other) = if of_a { (p.a, p.b) } else { (p.b, p.a) };
-            // Either A is read transposed and so is B, which lies across, or neither is.
+            // Either both A and B are transposed, with B contiguous across k, or neither is.
             assert_eq!((p.a.transposed, p.b.transposed), (of_a, of_a));
             assert_eq!((copied.leading, other.leading), (1576, m.max(n)));
             assert!(copied.at != other.at && copied.alignment() >= 16);
@@ -232,7 +230,7 @@ mod tests {
             for short in [layout(768, 768, 252), layout(252, 768, 1576), layout(768, 252, 1576)] {
                 assert!(as_it_is(&short, factor));
             }
-            // One of them along the sum; rows that do not begin at multiples of 16 bytes.
+            // One contiguous along k; rows not aligned to 16 bytes.
             assert!(as_it_is(&DotLayout { a: (1576, 1), ..large.clone() }, factor));
             assert!(as_it_is(&DotLayout { b: (1, 1576), ..large.clone() }, factor));
             assert!(as_it_is(&layout(767, 768, 1576), factor));

@@ -1,4 +1,4 @@
-//! Which way each matrix product is computed: the one that was kept, or else the fastest of those the library offers.
+//! Algorithm selection for matrix products: the cached algorithm, or the fastest that cuBLASLt proposes.
 
 use crate::autotune::bench::Trial;
 use crate::autotune::select::fastest;
@@ -14,32 +14,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Multiplications from which the best way is worth a trial.
+/// Products of at least this many multiplications are autotuned.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 26;
 
-/// Held by who chooses. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each
-/// other, and two choices for one product would be other bits.
+/// Serialises autotuning. Threads may use the same GPU: concurrent trials would disturb each other, and two selections
+/// for one product could differ in bits.
 static CHOOSING: Mutex<()> = Mutex::new(());
 
-/// The library of products, and the products it is ready to compute.
+/// cuBLASLt, and the products it is ready to launch.
 pub(crate) struct GemmSelector {
     known: Arc<PreparedGemms>,
-    /// Who gets products ready that were used lately.
+    /// The thread that prepares recently used products.
     early: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct PreparedGemms {
     blas: Blas,
     algos: AlgoCache,
-    /// One for all products that are alike: a network has many, and the library takes its time to choose.
+    /// By problem: the prepared product. Selection by the library takes time.
     ready: Mutex<HashMap<GemmKey, Arc<PreparedGemm>>>,
-    /// Nothing more is wanted.
+    /// Whether the library is closing.
     closing: AtomicBool,
 }
 
 impl GemmSelector {
-    /// Opens the library, and begins to get the products ready that were used lately. The context must be the thread's
-    /// own.
+    /// Opens the library, and starts preparing recently used products. The context must be current in the thread.
     pub fn open(context: DeviceContext, cache: &Cache, device: &str) -> Result<Self> {
         let blas = Blas::new()?;
         let algos = AlgoCache::new(cache, device, blas.version);
@@ -56,7 +55,7 @@ impl GemmSelector {
     /// Closes the library.
     ///
     /// # Safety
-    /// Nobody may use it afterwards.
+    /// It must not be used afterwards.
     pub unsafe fn close(&self) {
         self.known.closing.store(true, Ordering::Relaxed);
         let early = self.early.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -70,13 +69,13 @@ impl GemmSelector {
         &self.known.blas
     }
 
-    /// Makes a product ready that a program uses.
+    /// Prepares a product for a program.
     pub fn prepare(&self, product: &Gemm, device: &Arc<Device>) -> Result<Arc<PreparedGemm>> {
         self.known.algos.used(&GemmKey::new(product));
         self.ready(product, device)
     }
 
-    /// Describes a product to the library and chooses how to compute it, unless one like it is ready.
+    /// Selects an algorithm for a product, unless its problem is already prepared.
     pub fn ready(&self, product: &Gemm, device: &Arc<Device>) -> Result<Arc<PreparedGemm>> {
         let (key, known) = (GemmKey::new(product), &*self.known);
         let chosen_before = || known.find(&key).or_else(|| known.kept(&key));
@@ -93,7 +92,7 @@ impl GemmSelector {
         Ok(known.insert(chosen))
     }
 
-    /// Keeps which products are used, for the next process.
+    /// Writes the list of recent products, for the next process.
     pub fn flush(&self) {
         self.known.algos.flush();
     }
@@ -104,24 +103,24 @@ impl PreparedGemms {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A product that is ready.
+    /// Returns a prepared product.
     fn find(&self, key: &GemmKey) -> Option<Arc<PreparedGemm>> {
         self.ready().get(key).cloned()
     }
 
-    /// Where two threads come with the same product, both use what the first has chosen.
+    /// If two threads prepare the same problem, both use the first result.
     fn insert(&self, prepared: PreparedGemm) -> Arc<PreparedGemm> {
         self.ready().entry(*prepared.key()).or_insert_with(|| Arc::new(prepared)).clone()
     }
 
-    /// A product in the way that was kept for it, if the library still can do it so.
+    /// Prepares a product with its cached algorithm, if the library still supports it.
     fn kept(&self, key: &GemmKey) -> Option<Arc<PreparedGemm>> {
         let algo = self.algos.get(key)?;
         let prepared = self.blas.checked(GemmDescriptor::new(key).ok()?, algo)?;
         Some(self.insert(prepared))
     }
 
-    /// Gets the products ready that were used lately.
+    /// Prepares recently used products.
     fn prepare_recent(&self) {
         for key in self.algos.recent() {
             if self.closing.load(Ordering::Relaxed) {
@@ -133,8 +132,8 @@ impl PreparedGemms {
         }
     }
 
-    /// The fastest of the ways the library offers, by trial where that pays and what is found can be kept; else what
-    /// the library thinks is fastest.
+    /// Returns the fastest proposed algorithm, by autotuning if that pays and can be cached; otherwise the library's
+    /// first proposal.
     fn choose(&self, descriptor: GemmDescriptor, device: &Arc<Device>) -> Result<PreparedGemm> {
         let mut heuristics = self.blas.heuristics(&descriptor)?;
         let mut best = 0;
@@ -144,7 +143,7 @@ impl PreparedGemms {
         Ok(descriptor.computed(heuristics.swap_remove(best)))
     }
 
-    /// The number of the fastest; none if none can be run.
+    /// Returns the index of the fastest; `None` if none runs.
     fn tried(
         &self,
         descriptor: &GemmDescriptor,
@@ -155,7 +154,7 @@ impl PreparedGemms {
         let [a, b, c] = key.extents();
         let trial = Trial::new(device, [a, b, c, key.workspace_bytes()])?;
         let start = |number: usize, branch: usize| -> Result<()> {
-            // SAFETY: the places are those of operands of the product's size, and of its workspace.
+            // SAFETY: the addresses are those of operands of the product's size, and of its workspace.
             unsafe { self.blas.start(descriptor, &heuristics[number], trial.places(branch), device.stream(branch)) }
         };
         Ok(fastest(&trial, heuristics.len(), start))

@@ -1,4 +1,4 @@
-//! Work put in a stream, with the addresses of its places.
+//! Submits the work of a step to a stream.
 
 use crate::codegen::{Arg, Launch};
 use crate::compile::step::Work;
@@ -11,7 +11,7 @@ use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// What is needed to start a piece of work.
+/// The resources needed to launch a step.
 pub(crate) enum PreparedLaunch {
     Kernel(Function),
     Gemm(Arc<PreparedGemm>),
@@ -19,10 +19,10 @@ pub(crate) enum PreparedLaunch {
     Copy,
 }
 
-/// Puts work in the stream of a branch. Told where each place is, and the record of failed checks.
+/// Submits work to a stream, given the address of each place and of the record of failed checks.
 ///
 /// # Safety
-/// All memory that the work uses must be at these addresses, and nobody else may use it meanwhile.
+/// All memory that the work uses must be at these addresses, with no concurrent use.
 pub(crate) unsafe fn start(
     device: &Arc<Device>,
     (work, ready): (&Work, &PreparedLaunch),
@@ -57,16 +57,16 @@ pub(crate) unsafe fn start(
     }
 }
 
-/// Bytes of shared memory that a block has without asking for more.
+/// The dynamic shared memory of a block in bytes that needs no opt-in.
 const DEFAULT_SMEM_BYTES: u32 = 48 << 10;
 
-/// Starts a kernel.
+/// Launches a kernel.
 ///
 /// # Safety
 /// As for [`start`].
 unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, stream: sys::CUstream) -> Result<()> {
     let long = launch.source.starts_with("typedef u64 U;");
-    // Every argument in eight bytes of its own, as the kernel's type of it lies in memory.
+    // Each argument occupies eight bytes, in the representation of its kernel type.
     let words: Vec<[u8; 8]> = launch
         .args
         .iter()
@@ -83,7 +83,7 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
             word
         })
         .collect();
-    // Those of several kernels in one are a single argument, in which they lie as they do here.
+    // A batched launch takes all arguments as one array.
     let given = if launch.parts > 1 { &words[..1] } else { &words[..] };
     let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
     let ([x, y], z, block) = (launch.grid, launch.parts, launch.block);

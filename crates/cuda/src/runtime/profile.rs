@@ -1,4 +1,4 @@
-//! What a planned program is made of, and how long its parts take.
+//! Descriptions and profiles of compiled programs.
 
 use crate::compile::step::{Span, Step, Work};
 use crate::runtime::capture::Captured;
@@ -8,7 +8,7 @@ use crate::schedule::streams::{critical_path, dependencies};
 use bilevel_graph::{Result, Runnable};
 
 impl CudaRun {
-    /// A line for each step, for people who want to see what was fused.
+    /// Returns one line per step, which shows the result of fusion.
     pub fn describe(&self) -> String {
         let part = |name: &str, steps: &[Step]| -> String {
             steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
@@ -28,8 +28,7 @@ impl CudaRun {
             + &part("end", &self.planned.plan.finish)
     }
 
-    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long
-    /// it took; for profiles.
+    /// Runs each step of an iteration by itself, `times` times in a row as a graph, and returns its time.
     pub fn profile(&mut self, times: u32) -> Result<Vec<Profiled>> {
         self.run(0..1)?;
         let CudaRun { bindings, planned } = self;
@@ -40,12 +39,12 @@ impl CudaRun {
         let (steps, body) = planned.segment(if loops { GraphSegment::CarryOnly } else { GraphSegment::Step });
         let mut found: Vec<Profiled> = vec![];
         for (step, ready) in steps.iter().zip(&body.ready) {
-            // SAFETY: as in `execute`; what the steps compute is not used.
+            // SAFETY: as in `execute`; the results are not used.
             let graph = unsafe {
                 let put = || (0..times).try_for_each(|_| planned.start(step, ready, &bases, BRANCH));
                 Captured::new(device.stream(BRANCH), put)?
             };
-            // The first time loads kernels, and clocks rise: the best counts.
+            // The first run loads kernels, and clocks rise: the best run counts.
             let mut seconds = f64::INFINITY;
             for _ in 0..3 {
                 device.wait()?;
@@ -63,18 +62,18 @@ impl CudaRun {
     }
 }
 
-/// A part of a step, and how long it takes by itself.
+/// A step and its time by itself.
 #[derive(Clone, Debug)]
 pub struct Profiled {
-    /// What it does, in a few words.
+    /// A short description.
     pub what: String,
-    /// How long it takes.
+    /// Its time.
     pub seconds: f64,
-    /// It is one of the parts that wait for each other the longest: the step cannot be faster than they are.
+    /// Whether it is on the critical path.
     pub decisive: bool,
 }
 
-/// A step in a few words.
+/// Returns a short description of a step.
 fn described(step: &Step) -> String {
     match &step.work {
         Work::Kernel(launch) => {

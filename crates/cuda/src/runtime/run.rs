@@ -1,4 +1,4 @@
-//! A planned program on a GPU: bound to buffers, run for some steps.
+//! Executes a compiled program: bound to buffers, for a range of steps.
 
 use crate::compile::failure_record;
 use crate::compile::plan::{MemoryBudget, Plan, plan_with};
@@ -20,16 +20,16 @@ use cudarc::driver::{result, sys};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Graphs kept of one program: it may be bound to several sets of buffers in turn.
+/// The maximum number of cached graphs per program, which may be bound to several sets of buffers in turn.
 const MAX_CACHED_GRAPHS: usize = 12;
 
-/// A program planned for a GPU.
+/// A program compiled for a GPU.
 pub struct CudaRun {
     pub(crate) bindings: Bindings,
     pub(crate) planned: Executable,
 }
 
-/// All of a run but its buffers.
+/// A compiled program with its memory, without its buffers.
 pub(crate) struct Executable {
     pub plan: Plan,
     pub device: Arc<Device>,
@@ -42,24 +42,23 @@ pub(crate) struct Executable {
     kept: DeviceMemory,
     error: DeviceMemory,
     graphs: Vec<Recorded>,
-    /// The prologue has run, on these buffers and versions of its inputs.
+    /// The buffers and versions of its inputs with which the prologue last ran.
     prologue_of: Option<Vec<(u64, u64)>>,
-    /// It has run at all: what runs again is worth a recording.
+    /// Whether the prologue has run: only repeated work is worth capturing.
     prologue_ran: bool,
 }
 
-/// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue
-/// but trials of products and convolutions, in their turn.
+/// The result of compilation on any thread. It allocates no GPU memory for itself, and submits only trials.
 pub(crate) struct CompiledPlan {
     plan: Plan,
     /// The kernels of all steps, in order.
     functions: Vec<Function>,
-    /// By step of what comes before the loop, of the loop, and of its lean form.
+    /// By step of the prologue, of the body and of the carry-only body.
     slots: [Vec<StreamSlot>; 3],
 }
 
 impl CompiledPlan {
-    /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
+    /// Compiles a valid program, with convolutions by cuDNN if given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
         Self::within(MemoryBudget::Relaxed, program, dnn, device)
     }
@@ -69,7 +68,7 @@ impl CompiledPlan {
         let plan = device.clock.time(Phase::Planning, || plan_with(program, dnn, fuses_attention, space))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-        // The compiler keeps the cores busy, and trials of products the GPU.
+        // Kernel compilation uses the cores while GEMM trials use the GPU.
         let functions = std::thread::scope(|scope| {
             let functions = scope.spawn(|| device.clock.time(Phase::Kernels, || device.functions(&sources)));
             let chosen = device.clock.time(Phase::Products, || choose_products(&plan, device));
@@ -82,7 +81,7 @@ impl CompiledPlan {
     }
 }
 
-/// Chooses how each product of a plan is computed.
+/// Selects an algorithm for each matrix product of a plan.
 fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.enter()?;
     for step in plan.steps() {
@@ -93,26 +92,26 @@ fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.products().map(GemmSelector::flush)
 }
 
-/// The memory a program was planned to take, in bytes.
+/// The planned memory of a program, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedBytes {
     /// Inputs and outputs, which other programs may share.
     pub bound: usize,
-    /// What outlives a run.
+    /// Persistent memory.
     pub kept: usize,
-    /// What does not, in memory that programs use in turn.
+    /// The arena, which programs share in turn.
     pub arena: usize,
-    /// The most that is alive at once, with inputs and outputs: what a perfect layout would take.
+    /// The peak of live bytes, with inputs and outputs: a lower bound of any layout.
     pub lower_bound: usize,
 }
 
-/// What is recorded as one: its parts, and which of them run side by side.
+/// Prepared launches and their stream slots.
 pub(crate) struct Body {
     pub ready: Vec<PreparedLaunch>,
     slots: Vec<StreamSlot>,
 }
 
-/// What chains of steps are made of.
+/// The prepared launches of a pipeline.
 struct PipelineLaunches {
     full: Vec<PreparedLaunch>,
     carry_only: Vec<PreparedLaunch>,
@@ -131,27 +130,27 @@ impl PipelineLaunches {
     }
 }
 
-/// What a graph is of.
+/// The part of a program that a graph contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GraphSegment {
-    /// What is the same in every step of the loop.
+    /// The loop-invariant prologue.
     Prologue,
-    /// A step of the loop.
+    /// An iteration of the loop.
     Step,
-    /// A step of which nobody will look at the outputs.
+    /// An iteration whose outputs are not needed.
     CarryOnly,
-    /// This many steps, each of which begins before the one before it is over.
+    /// Several overlapped iterations.
     Pipeline {
-        /// How many.
+        /// The number of iterations.
         count: usize,
-        /// Somebody will look at the outputs of the last.
+        /// Whether the outputs of the last one are needed.
         shows: bool,
     },
-    /// Halves of steps, and whether somebody will look at the outputs of the newest.
+    /// Stages of iterations, and whether the outputs of the newest are needed.
     Stages(Stages, bool),
 }
 
-/// One of them, recorded for certain addresses.
+/// A graph captured for certain addresses.
 struct Recorded {
     segment: GraphSegment,
     bases: Vec<u64>,
@@ -162,8 +161,7 @@ struct Recorded {
 unsafe impl Send for Executable {}
 
 impl Executable {
-    /// What was prepared for a program, with memory. Where that is short, and steps one by one need less, they run one
-    /// by one.
+    /// Allocates memory for a compiled program. If that fails, replans for sequential steps if they need less.
     pub fn new(compiled: CompiledPlan, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
         let takes_more = compiled.plan.pipeline.is_some() || compiled.plan.staged.is_some();
         match Self::with_memory(compiled, device) {
@@ -219,7 +217,7 @@ impl Executable {
                 DType::I32 => values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect(),
             };
             device.count_to_device(bytes.len());
-            // SAFETY: the plan reserved the table's place, in what is kept; the copy is waited for below.
+            // SAFETY: the plan reserved this address in persistent memory; the copy is waited for below.
             unsafe { result::memcpy_htod_async(kept.start + place.offset as u64, &bytes, device.queue()) }
                 .map_err(|e| failed("write memory", e))?;
             device.wait()?;
@@ -244,7 +242,7 @@ impl Executable {
         })
     }
 
-    /// The address of every region: inputs, outputs, what is kept, the arena.
+    /// Returns the base address of every region: inputs, outputs, persistent memory, arena.
     pub fn bases(&self, bindings: &Bindings, arena: u64) -> Vec<u64> {
         let buffers = bindings.inputs().iter().chain(bindings.outputs());
         let start = |buffer: &Option<Buffer>| {
@@ -263,7 +261,7 @@ impl Executable {
         base + place.offset as u64
     }
 
-    /// Puts a step in the stream of a branch.
+    /// Submits a step to a stream.
     ///
     /// # Safety
     /// The addresses must be those of this program's buffers, which the run holds.
@@ -274,7 +272,7 @@ impl Executable {
             .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
     }
 
-    /// The steps of a stretch; where nothing is left out of a carry-only step, those of any.
+    /// Returns the steps of a segment; those of a full iteration if there is no carry-only one.
     pub fn segment(&self, segment: GraphSegment) -> (&[Step], &Body) {
         match (segment, &self.plan.carry_only, &self.carry_only) {
             (GraphSegment::Prologue, ..) => (&self.plan.prologue, &self.prologue),
@@ -283,14 +281,14 @@ impl Executable {
         }
     }
 
-    /// Records a stretch as a graph, with branches where work is independent.
+    /// Captures a segment as a graph, with concurrent streams for independent work.
     ///
     /// # Safety
     /// As for [`start`](Self::start).
     unsafe fn record(&self, segment: GraphSegment, bases: &[u64]) -> Result<Captured> {
         let mut events = Events::new();
         let stream = self.device.stream(BRANCH);
-        // SAFETY: the caller's promise; all streams join the first again before the recording ends.
+        // SAFETY: the caller's promise; all streams join the first one before the capture ends.
         unsafe {
             match (segment, &self.plan.pipeline, &self.pipeline_launches) {
                 (GraphSegment::Pipeline { count, shows }, Some(pipeline), Some(pipeline_launches)) => {
@@ -356,7 +354,7 @@ impl Executable {
         Ok(())
     }
 
-    /// The recorded stretch for these addresses.
+    /// Returns the graph of a segment for these addresses.
     unsafe fn graph(&mut self, segment: GraphSegment, bases: &[u64]) -> Result<&Captured> {
         let segment =
             if segment == GraphSegment::CarryOnly && self.carry_only.is_none() { GraphSegment::Step } else { segment };
@@ -371,12 +369,12 @@ impl Executable {
                 Recorded { segment, bases: bases.to_vec(), graph }
             }
         };
-        // The one used last stands last.
+        // Most recently used last.
         self.graphs.push(recorded);
         self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| internal_error("a step that was recorded"))
     }
 
-    /// Runs what is the same in every step, unless what it reads is as it was.
+    /// Runs the prologue, unless its inputs are unchanged.
     unsafe fn run_prologue(&mut self, bindings: &Bindings, bases: &[u64]) -> Result<()> {
         if self.plan.prologue.is_empty() {
             return Ok(());
@@ -402,8 +400,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Runs these steps; what only outputs need is left out in all but the last, and there too unless the run shows
-    /// them.
+    /// Runs these steps. All but the last are carry-only; the last one too unless `shows`.
     ///
     /// # Safety
     /// As for [`Runnable::execute`].
@@ -415,7 +412,7 @@ impl Executable {
         let bases = self.bases(bindings, arena);
         let queue = device.queue();
         let mut succeeded = false;
-        // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
+        // SAFETY: the caller holds all buffers, and this thread holds the main stream.
         unsafe {
             self.forget_failure()?;
             self.run_prologue(bindings, &bases)?;
@@ -441,7 +438,7 @@ impl Executable {
                 self.graph(GraphSegment::Pipeline { count, shows }, &bases)?.start(queue)?;
                 succeeded = self.failure().is_ok();
                 if !succeeded {
-                    // A chain that fails changes nothing. One by one, its steps are run up to the one that does.
+                    // A failed pipeline changes nothing. Its steps are rerun sequentially up to the one that fails.
                     self.forget_failure()?;
                     self.run_sequentially(some, shows, &bases)?;
                     break;
@@ -454,11 +451,11 @@ impl Executable {
             }
         }
         drop(scratch);
-        // Chains were asked already.
+        // Pipelines have been checked already.
         if succeeded { Ok(()) } else { self.failure().inspect_err(|_| self.prologue_of = None) }
     }
 
-    /// Puts these steps in the queue, one after the other.
+    /// Submits these steps sequentially.
     unsafe fn run_sequentially(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
         let (queue, last) = (self.device.queue(), steps.end - 1);
         // SAFETY: the caller's promise.
@@ -472,7 +469,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Puts these steps in the queue, the late half of each beside the early half of the next.
+    /// Submits these steps, each late stage overlapped with the next early stage.
     unsafe fn run_staged(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
         let (queue, last) = (self.device.queue(), steps.end - 1);
         // SAFETY: the caller's promise.
@@ -486,11 +483,11 @@ impl Executable {
         }
     }
 
-    /// Writes the number of a step where all read it.
+    /// Writes the step number.
     unsafe fn count_from(&self, step: u32, bases: &[u64]) -> Result<()> {
         let late = self.plan.staged.as_ref().and_then(StagedLoop::late_counter);
         for place in self.plan.counter.into_iter().chain(late) {
-            // SAFETY: the place is the program's own.
+            // SAFETY: the address is in the program's own memory.
             unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }
                 .result()
                 .map_err(|e| failed("write memory", e))?;
@@ -498,18 +495,18 @@ impl Executable {
         Ok(())
     }
 
-    /// Writes that nothing has failed, where anything can.
+    /// Resets the record of failed checks, if there are any checks.
     unsafe fn forget_failure(&self) -> Result<()> {
         if self.plan.checks.is_empty() {
             return Ok(());
         }
         let bytes = failure_record::bytes(self.plan.checks.len());
-        // SAFETY: the record is the program's own, and so long.
+        // SAFETY: the record belongs to the program and has this length.
         unsafe { result::memset_d8_async(self.error.start, failure_record::NO_ERROR_BYTE, bytes, self.device.queue()) }
             .map_err(|e| failed("clear memory", e))
     }
 
-    /// The error of the last run, where an index was out of range.
+    /// Returns the error of the last run, if an index was out of range.
     fn failure(&self) -> Result<()> {
         if self.plan.checks.is_empty() {
             return Ok(());
@@ -521,7 +518,7 @@ impl Executable {
         Err(Error::new(ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit }).at(check.location))
     }
 
-    /// The word that lies this many bytes from the start of the record of failed checks.
+    /// Reads a word of the record of failed checks, at this byte offset.
     fn error_word(&self, offset: usize) -> Result<u64> {
         let mut word = [0u8; failure_record::WORD];
         self.device.count_to_host(word.len());
@@ -543,18 +540,18 @@ impl CudaRun {
         Ok(CudaRun { planned: Executable::new(compiled, &program, dnn, device)?, bindings: Bindings::new(program) })
     }
 
-    /// The memory it was planned to take.
+    /// Returns the planned memory.
     pub fn planned_bytes(&self) -> PlannedBytes {
         self.planned.plan.bytes()
     }
 
-    /// Bytes of inputs, outputs and everything between.
+    /// Returns the bytes of inputs, outputs and everything between.
     pub fn memory_bytes(&self) -> usize {
         let PlannedBytes { bound, kept, arena, .. } = self.planned_bytes();
         bound + kept + arena
     }
 
-    /// The most bytes alive at once: what a perfect layout would take.
+    /// Returns the peak of live bytes, a lower bound of any layout.
     pub fn memory_lower_bound(&self) -> usize {
         self.planned.plan.memory_lower_bound
     }
@@ -562,7 +559,7 @@ impl CudaRun {
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        // What is dropped with it talks to the driver.
+        // Dropping the fields calls the driver.
         let _ = self.device.enter();
     }
 }

@@ -180,7 +180,7 @@ impl Ancestors {
     }
 }
 
-/// The time of an empty kernel launch in seconds, measured on an H200.
+/// The assumed time of an empty kernel launch, in seconds.
 pub(crate) const LAUNCH_SECONDS: f64 = 2e-6;
 
 /// Returns the estimated seconds of a step, by the peak rates of a fast GPU.

@@ -25,8 +25,7 @@ use crate::target::{Limits, Target};
 use bilevel_graph::Result;
 use std::collections::HashMap;
 
-/// Results of at least this many bytes count as large: their lifetime affects peak memory. About the size below which a
-/// GPU's second-level cache holds them.
+/// Results of at least this many bytes count as large: their lifetime affects peak memory.
 const LARGE_RESULT_BYTES: usize = 1 << 20;
 
 /// Whether merging two loops may delay other work.

@@ -18,7 +18,7 @@ use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of operations of a loop that are recomputed: more would exceed the registers of a thread.
+/// The maximum number of operations of a loop that are recomputed; it bounds the size of the kernel that reads them.
 const MAX_REMAT_OPERATIONS: usize = 48;
 
 /// Returns the program with values of at least this many bytes rematerialised if that pays; `None` if none do.

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 /// The bytes a group frees, its program order and its number.
 type Freeing = (usize, Reverse<(Option<usize>, usize)>);
 
-/// Values of fewer bytes do not change the program order. Below 1 MiB peak memory hardly changes.
+/// Values of fewer bytes do not change the program order. They hardly affect peak memory.
 const MIN_FREED_BYTES: usize = 1 << 20;
 
 /// Returns the non-empty groups in execution order. `lasting` nodes are never freed.

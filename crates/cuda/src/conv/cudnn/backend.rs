@@ -1,8 +1,8 @@
-//! Convolutions by cuDNN's graphs of operations.
+//! Convolutions by cuDNN's graph API.
 //!
-//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of
-//! each: x, w and y in bf16 where they are narrow, sums always in 32 bits. Engines that can compute it are proposed,
-//! best first; only those are taken that always give the same bits and multiply as they should.
+//! The calls in `legacy.rs` support neither the newest kernels nor mixed types. A graph has a type per tensor: x, w and
+//! y in bf16 if narrow, sums always in f32. The library proposes engines, best first; only deterministic engines with
+//! the required precision are used.
 
 use crate::conv::canonical::{ConvPass, Geometry};
 use crate::conv::cudnn::descriptor::{CudnnResult, Descriptor};
@@ -15,29 +15,27 @@ use sys::cudnnBackendAttributeType_t as Type;
 use sys::cudnnBackendDescriptorType_t as Kind;
 use sys::cudnnBackendHeurMode_t as Mode;
 
-/// What the tensors of a graph are called.
+/// The identifiers of the tensors of a graph.
 const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const SUMS: i64 = 4;
-/// What addresses are multiples of.
+/// The alignment of addresses in bytes.
 const LIBRARY_ALIGNMENT: i64 = 16;
-/// Most engines to look at that are proposed in one way.
+/// The maximum number of engines requested per heuristic mode.
 const MAX_HEURISTICS: usize = 32;
 
-/// How the library can be asked for engines: by what it thinks is fastest, by a longer thought, and for those that can
-/// nearly always.
+/// The heuristic modes: the fast one, the more thorough one, and engines that nearly always work.
 pub(crate) const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 
-/// A convolution that is ready to be started, and the bytes of workspace it needs.
+/// An execution plan that is ready to launch, and its workspace in bytes.
 pub(crate) struct GraphPlan {
     plan: Descriptor,
     pub workspace: usize,
 }
 
 impl GraphPlan {
-    /// The first engine proposed for a geometry that suits it and needs a workspace of at most this many bytes, if
-    /// there is one.
+    /// Returns the first suitable engine within this many bytes of workspace.
     pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Self> {
         let proposals = Proposals::new(handle, geometry);
         let modes = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK];
@@ -51,7 +49,7 @@ impl GraphPlan {
         Self::finished(plan)
     }
 
-    /// One that was written down before: what it compiled is compiled. The handle must be of the same kind of GPU.
+    /// Deserialises a plan with its compiled kernels, for a handle of the same GPU model.
     pub fn read(handle: &Handle, written: &[u8]) -> CudnnResult<Self> {
         let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
@@ -59,7 +57,7 @@ impl GraphPlan {
         Self::finished(plan)
     }
 
-    /// What [`read`](Self::read) takes, for the same version of the library.
+    /// Serialises the plan, for the same version of the library.
     pub fn written(&self) -> CudnnResult<Vec<u8>> {
         let (name, kind) = (Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR);
         let length = self.plan.get::<u8>(name, kind, &mut [])?;
@@ -76,11 +74,11 @@ impl GraphPlan {
         Ok(GraphPlan { plan, workspace: usize::try_from(bytes[0]).unwrap_or(usize::MAX) })
     }
 
-    /// Starts it in the stream of a handle.
+    /// Launches it in the stream of a handle.
     ///
     /// # Safety
-    /// The handle must be of the same GPU, and the addresses those of x, w, y and the workspace, which nobody else uses
-    /// meanwhile.
+    /// The handle must be of the same GPU, and the addresses those of x, w, y and the workspace, with no concurrent
+    /// use.
     pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> CudnnResult<()> {
         let pointer = |address: u64| address as *mut c_void;
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
@@ -94,7 +92,7 @@ impl GraphPlan {
     }
 }
 
-/// What the library proposes for a geometry.
+/// The engines that the library proposes for a geometry.
 pub(crate) struct Proposals<'a> {
     handle: &'a Handle,
     geometry: &'a Geometry,
@@ -102,27 +100,26 @@ pub(crate) struct Proposals<'a> {
 }
 
 impl<'a> Proposals<'a> {
-    /// Asks with this handle.
+    /// Builds the graphs of a geometry.
     pub fn new(handle: &'a Handle, geometry: &'a Geometry) -> Self {
-        // What has two bytes may be better known to the library where another operation rounds the sums and writes
-        // them.
+        // For bf16, the library may know more engines if a separate operation rounds and writes the sums.
         let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
         let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
         Proposals { handle, geometry, graphs }
     }
 
-    /// The engines that suit the geometry, best first.
+    /// Returns the suitable engines, best first.
     pub fn engines(&self, mode: Mode) -> impl Iterator<Item = Engine> {
         let offers = self.graphs.iter().flat_map(move |graph| graph.offers(mode).unwrap_or_default());
         offers.filter_map(|config| Engine::new(config).ok()).filter(|engine| engine.suits(self.geometry))
     }
 
-    /// An engine made ready, if it can be and needs at most this many bytes of workspace.
+    /// Builds the plan of an engine, if it needs at most this many bytes of workspace.
     pub fn plan(&self, engine: &Engine, most: usize) -> Option<GraphPlan> {
         GraphPlan::of(self.handle, &engine.config).ok().filter(|plan| plan.workspace <= most)
     }
 
-    /// The engine with this name made ready, likewise.
+    /// Builds the plan of the engine with this name, likewise.
     pub fn named(&self, name: &EngineName, most: usize) -> Option<GraphPlan> {
         let is_it = |engine: &Engine| engine.name().is_ok_and(|found| found == *name);
         let engine = MODES.into_iter().find_map(|mode| self.engines(mode).find(is_it))?;
@@ -130,14 +127,14 @@ impl<'a> Proposals<'a> {
     }
 }
 
-/// A graph of a convolution, with what it refers to.
+/// An operation graph, with the descriptors it refers to.
 struct Graph {
     graph: Descriptor,
     _parts: Vec<Descriptor>,
 }
 
 impl Graph {
-    /// With `apart`, what is sought is first a tensor that is nowhere in memory, and an operation of its own writes it.
+    /// Builds the graph. If `apart`, the result is first a virtual tensor that a pointwise operation writes.
     fn new(handle: &Handle, geometry: &Geometry, apart: bool) -> CudnnResult<Self> {
         let Geometry { pass, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
@@ -193,7 +190,7 @@ impl Graph {
         Ok(Graph { graph, _parts: parts })
     }
 
-    /// What the library proposes, best first.
+    /// Returns the proposed engine configurations, best first.
     fn offers(&self, mode: Mode) -> CudnnResult<Vec<Descriptor>> {
         let heuristic = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristic.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
@@ -204,7 +201,7 @@ impl Graph {
     }
 }
 
-/// A tensor that lies as the geometry says; one that is nowhere in memory where it is `within` a graph.
+/// Describes a tensor in the layout of the geometry; a virtual one if `within` a graph.
 fn tensor(
     geometry: &Geometry,
     (name, shape): (i64, [usize; 4]),
@@ -243,7 +240,7 @@ fn convolution(geometry: &Geometry) -> CudnnResult<Descriptor> {
     made.finished()
 }
 
-/// What an operation and its attributes are called.
+/// The names of an operation and of its attributes.
 struct Names {
     operation: Kind,
     convolution: Name,

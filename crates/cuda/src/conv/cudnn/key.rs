@@ -1,23 +1,23 @@
-//! Names of the ways to compute a convolution, by which a later process knows them again.
+//! Serialised names of convolution algorithms for the tuning store.
 
 use crate::conv::cudnn::engine::EngineName;
 use crate::conv::im2col::Arrangement;
 
-/// What a way to compute a convolution is kept as.
+/// The stored name of a convolution algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConvAlgoKey {
-    /// The older call, with the algorithm the library chooses.
+    /// The legacy call, with the library's algorithm.
     Call,
-    /// An engine of the library's.
+    /// An engine of the graph API.
     Engine(EngineName),
-    /// As a product with patches.
+    /// im2col and a GEMM.
     Im2col(Arrangement),
-    /// The first engine the library proposes, which is kept as it was compiled.
+    /// The first engine that the library proposes, stored with its compiled kernels.
     Compiled,
 }
 
 impl ConvAlgoKey {
-    /// The numbers that it is kept as.
+    /// Serialises the name.
     pub fn numbers(&self) -> Vec<u64> {
         match self {
             ConvAlgoKey::Call => vec![0],
@@ -28,11 +28,11 @@ impl ConvAlgoKey {
         }
     }
 
-    /// The name that these numbers are; none if they are damaged.
+    /// Deserialises a name; `None` if it is damaged.
     pub fn read(numbers: &[u64]) -> Option<Self> {
         match numbers {
             [0] => Some(ConvAlgoKey::Call),
-            // The engine's number, and two for each of its settings.
+            // The engine's number, and two numbers per knob.
             [1, name @ ..] if name.len() % 2 == 1 => Some(ConvAlgoKey::Engine(EngineName(name.to_vec()))),
             [2, 0] => Some(ConvAlgoKey::Im2col(Arrangement::Together)),
             [2, 1] => Some(ConvAlgoKey::Im2col(Arrangement::ByImage)),

@@ -1,4 +1,4 @@
-//! Convolutions by cuDNN's older calls, which know few algorithms. The library itself says which is fastest.
+//! Convolutions by cuDNN's legacy API, which has few algorithms; the library's heuristic chooses among them.
 
 use crate::conv::canonical::{ConvPass, Geometry};
 use crate::conv::cudnn::descriptor::CudnnResult;
@@ -6,7 +6,7 @@ use crate::conv::cudnn::handles::Handle;
 use cudarc::cudnn::{result, sys};
 use std::ffi::{c_int, c_void};
 
-/// A convolution that is ready to be started, and the bytes of workspace it needs.
+/// A convolution that is ready to launch, and its workspace in bytes.
 pub(crate) struct LegacyConv {
     descriptions: Descriptions,
     algorithm: Algorithm,
@@ -20,10 +20,10 @@ enum Algorithm {
     Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
 }
 
-/// An algorithm, the units it uses, and the bytes of workspace it needs.
+/// An algorithm, its math type, and its workspace in bytes.
 type LegacyHeuristic = (Algorithm, sys::cudnnMathType_t, usize);
 
-/// What the library must be told of a geometry; given back when it is dropped.
+/// The descriptors of a geometry, destroyed when dropped.
 struct Descriptions {
     x: sys::cudnnTensorDescriptor_t,
     w: sys::cudnnFilterDescriptor_t,
@@ -31,7 +31,7 @@ struct Descriptions {
     convolution: sys::cudnnConvolutionDescriptor_t,
 }
 
-// SAFETY: as for `Described`.
+// SAFETY: as for `Descriptor`.
 unsafe impl Send for Descriptions {}
 
 impl Descriptions {
@@ -41,7 +41,8 @@ impl Descriptions {
         let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
         let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
         let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
-        // SAFETY: every description is made, then filled with as many numbers as is said; all are destroyed with this.
+        // SAFETY: every descriptor is created, then filled with as many numbers as is said; all are destroyed with
+        // this.
         unsafe {
             let made = Descriptions {
                 x: result::create_tensor_descriptor()?,
@@ -73,12 +74,12 @@ impl Descriptions {
     }
 
     fn set_math(&self, math: sys::cudnnMathType_t) -> CudnnResult<()> {
-        // SAFETY: the description was made in `new`.
+        // SAFETY: the descriptor was created in `new`.
         unsafe { sys::cudnnSetConvolutionMathType(self.convolution, math).result() }
     }
 }
 
-/// What units may be used.
+/// Returns the math type that is allowed.
 fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
     use sys::cudnnMathType_t as Math;
     if geometry.rounds { Math::CUDNN_DEFAULT_MATH } else { Math::CUDNN_FMA_MATH }
@@ -86,7 +87,7 @@ fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
 
 impl Drop for Descriptions {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: created in `new`, and owned by this value alone.
         unsafe {
             let _ = result::destroy_tensor_descriptor(self.x);
             let _ = result::destroy_filter_descriptor(self.w);
@@ -96,11 +97,10 @@ impl Drop for Descriptions {
     }
 }
 
-/// Most ways the library may offer.
+/// The maximum number of algorithms that the library may propose.
 const MAX_HEURISTICS: usize = 10;
 
-/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain
-/// sum.
+/// Returns the first acceptable proposal: the algorithms in `$may` are deterministic and as precise as a plain sum.
 macro_rules! choose {
     ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
         let mut offers: [$offer; MAX_HEURISTICS] = std::mem::zeroed();
@@ -122,8 +122,8 @@ macro_rules! choose {
 }
 
 impl LegacyConv {
-    /// What the library thinks is fastest with at most this many bytes of workspace, of what may be taken; none if
-    /// there is no such way.
+    /// Prepares the fastest acceptable algorithm, by the library's heuristic, within this many bytes of workspace;
+    /// `None` if there is none.
     pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> CudnnResult<Option<Self>> {
         let descriptions = Descriptions::new(geometry)?;
         let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {
@@ -149,7 +149,7 @@ impl LegacyConv {
         ];
         let plain = !geometry.rounds;
         let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
-        // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
+        // SAFETY: the descriptors were just created; there is room for all requested proposals.
         unsafe {
             Ok(match geometry.pass {
                 ConvPass::Fprop => choose!(
@@ -195,7 +195,7 @@ impl LegacyConv {
         }
     }
 
-    /// Starts it in the stream of a handle.
+    /// Launches it in the stream of a handle.
     ///
     /// # Safety
     /// As for [`GraphPlan::run`](crate::conv::cudnn::backend::GraphPlan::run).

@@ -1,4 +1,4 @@
-//! Convolutions by cuDNN: the library, and what was chosen for each geometry.
+//! Convolutions by cuDNN: the library, and the algorithm selected for each geometry.
 
 pub(crate) mod backend;
 pub(crate) mod descriptor;
@@ -19,25 +19,24 @@ use cudarc::cudnn::{CudnnError, result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The error for a call of the library that failed.
+/// Returns the error for a failed library call.
 pub(crate) fn failed(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuDNN could not {what}: {error:?}") })
 }
 
-/// The library, opened for one GPU.
+/// cuDNN, opened for one GPU.
 pub(crate) struct Dnn {
     chooser: ConvSelector,
-    /// What was chosen for a geometry; none if the library has no way that always gives the same bits.
+    /// The algorithm selected for a geometry; `None` if the library has no deterministic one.
     choices: Mutex<HashMap<Geometry, Option<ConvAlgo>>>,
-    /// What choices name by its number. It is all here, so that nothing of it outlives the handles, which are dropped
-    /// after it.
+    /// The prepared convolutions, indexed by choices. They are dropped before the handles.
     methods: Mutex<Vec<LibraryConv>>,
-    /// The handle for planning is locked before the scratch memory, which a trial needs; those of streams after it.
-    /// `choices` and `methods` are held by nobody who waits for the first two.
+    /// Lock order: the planning handle before the scratch memory, which a trial needs, and stream handles after it.
+    /// `choices` and `methods` are never held while waiting for the first two.
     handles: Handles<Handle>,
 }
 
-/// A convolution that is ready to be started by the library: the number of its method.
+/// The index of a convolution that is ready to launch.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PreparedConv {
     method: usize,
@@ -45,17 +44,17 @@ pub(crate) struct PreparedConv {
     pub workspace: usize,
 }
 
-/// How a convolution is computed.
+/// The algorithm of a convolution.
 #[derive(Clone, Copy)]
 pub(crate) enum ConvAlgo {
-    /// By the library.
+    /// By cuDNN.
     Library(PreparedConv),
-    /// As a product with patches.
+    /// By im2col and a GEMM.
     Im2col(Arrangement),
 }
 
 impl Dnn {
-    /// Opens the library for these streams of a GPU, whose context must be current whenever it is used, and when it is
+    /// Opens the library for these streams of a GPU. Its context must be current whenever the library is used or
     /// dropped.
     pub fn new(device: &Arc<Device>, streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
         // SAFETY: the streams are the device's, which drops the library before it destroys them.
@@ -77,17 +76,17 @@ impl Dnn {
         self.methods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was chosen for a geometry before.
+    /// Returns an earlier selection for a geometry.
     fn chosen(&self, geometry: &Geometry) -> Option<Option<ConvAlgo>> {
         self.choices().get(geometry).copied()
     }
 
-    /// How a convolution is computed; none if the library cannot compute it as it should be.
+    /// Returns the algorithm of a convolution; `None` if cuDNN does not support it as required.
     pub fn algo(&self, geometry: &Geometry) -> Option<ConvAlgo> {
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
-        // One at a time: two choices for one convolution would be other bits.
+        // One at a time: two selections for one convolution could differ in bits.
         let planning = self.handles.planning();
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
@@ -100,14 +99,14 @@ impl Dnn {
         algo
     }
 
-    /// Keeps a method as long as the library is open.
+    /// Stores a prepared convolution until the library is closed.
     fn kept(&self, method: LibraryConv) -> PreparedConv {
         let (workspace, mut methods) = (method.workspace(), self.methods());
         methods.push(method);
         PreparedConv { method: methods.len() - 1, workspace }
     }
 
-    /// Makes a convolution ready that was planned to be the library's.
+    /// Prepares a convolution that was planned for cuDNN.
     pub fn prepare(&self, geometry: &Geometry) -> Result<PreparedConv> {
         match self.algo(geometry) {
             Some(ConvAlgo::Library(convolved)) => Ok(convolved),
@@ -118,10 +117,10 @@ impl Dnn {
         }
     }
 
-    /// Starts a convolution in the stream with this number.
+    /// Launches a convolution in a stream.
     ///
     /// # Safety
-    /// The addresses must be those of x, w, y and the workspace, which nobody else uses meanwhile.
+    /// The addresses must be those of x, w, y and the workspace, with no concurrent use.
     pub unsafe fn run(&self, convolved: &PreparedConv, addresses: [u64; 4], stream: usize) -> Result<()> {
         let methods = self.methods();
         let method = methods.get(convolved.method).ok_or_else(|| internal_error("a algo to compute a convolution"))?;

@@ -1,10 +1,9 @@
-//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of
-//! our own.
+//! Algorithm selection for convolutions: the stored algorithm, or the fastest of cuDNN's engines and im2col.
 //!
-//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run
-//! on trial, and a product with patches beside them; what was found is kept on disk: a later process takes the same, to
-//! the same bits. Where nothing can be kept, the library's word counts. Of operands in two bytes the library has
-//! engines only that take a second each to compile: the first it proposes is compiled, and on trial beside our own.
+//! For convolutions of microseconds, the library's heuristic is often wrong. So several engines and im2col are
+//! benchmarked, and the result is stored on disk: later processes use the same algorithm, to the same bits. If nothing
+//! can be stored, the heuristic decides. For bf16 the library only has engines that compile for a second each: the
+//! first proposal is compiled and compared with im2col.
 
 use crate::autotune::bench::Trial;
 use crate::autotune::conv_candidate::{ConvCandidate, conv_candidates};
@@ -24,38 +23,38 @@ use bilevel_graph::Result;
 use bilevel_plan::internal_error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Multiplications from which the best way is worth a trial.
+/// Convolutions of at least this many multiplications are autotuned.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
-/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's
-/// order is that of an engine by itself, if that: the ninth may take two thirds of the time of the first.
+/// The maximum number of engines after each of the [`MODES`]: each may add some that the others do not know. The
+/// library ranks engines in isolation at best: the ninth may take two thirds of the time of the first.
 const MAX_ENGINES: [usize; 3] = [16, 24, 24];
-/// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
+/// The kind of stored choices. Change it if candidates or selection change.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
-/// The same for operands of two bytes.
+/// The same for bf16.
 const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
-/// The kind under which compiled engines are kept.
+/// The kind of stored compiled engines.
 const COMPILED: &str = "compiled convolution in two bytes";
 
-/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each
-/// other, and two choices for one convolution would be other bits.
+/// Serialises trials. Threads may use the same GPU: concurrent trials would disturb each other, and two selections for
+/// one convolution could differ in bits.
 static TRYING: Mutex<()> = Mutex::new(());
 
-/// How a convolution is to be computed.
+/// The selected algorithm of a convolution.
 pub(crate) enum ConvChoice {
-    /// By the library.
+    /// By cuDNN.
     Library(LibraryConv),
-    /// As a product with patches.
+    /// By im2col and a GEMM.
     Im2col(Arrangement),
 }
 
-/// A convolution that the library is ready to start.
+/// A convolution by cuDNN that is ready to launch.
 pub(crate) enum LibraryConv {
     Call(LegacyConv),
     Graph(GraphPlan),
 }
 
 impl LibraryConv {
-    /// Bytes of workspace it needs.
+    /// Returns its workspace in bytes.
     pub fn workspace(&self) -> usize {
         match self {
             LibraryConv::Call(call) => call.workspace,
@@ -63,7 +62,7 @@ impl LibraryConv {
         }
     }
 
-    /// Starts it in the stream of a handle.
+    /// Launches it in the stream of a handle.
     ///
     /// # Safety
     /// As for [`GraphPlan::run`].
@@ -78,7 +77,7 @@ impl LibraryConv {
     }
 }
 
-/// Something on trial.
+/// A candidate of autotuning.
 enum Candidate {
     Library(LibraryConv),
     Im2col(ConvCandidate),
@@ -100,7 +99,7 @@ impl Candidate {
     }
 }
 
-/// Chooses for one GPU.
+/// Selects algorithms for one GPU.
 pub(crate) struct ConvSelector {
     device: Weak<Device>,
     kept: TuningStore,
@@ -111,14 +110,14 @@ impl ConvSelector {
         ConvSelector { device: Arc::downgrade(device), kept: TuningStore::new(cache, &device.name, version) }
     }
 
-    /// How to compute a geometry; none if the library cannot as it should. The library is asked with the handle for
-    /// planning, and trials use those of the streams. Who asks must not hold the scratch memory: a trial waits for its
-    /// turn.
+    /// Selects the algorithm of a geometry; `None` if the library does not support it as required. Queries use the
+    /// planning handle, trials those of the streams. The caller must not hold the scratch memory, because a trial waits
+    /// for it.
     pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<ConvChoice> {
         let device = self.device.upgrade()?;
         device.enter().ok()?;
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
-        // Room for all three in another order, and a little.
+        // Room to convert all three, and a little more.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
         if !is_tried(geometry) || !self.kept.keeps() {
             return self.first(planning, geometry, most).map(ConvChoice::Library);
@@ -149,12 +148,12 @@ impl ConvSelector {
         Some(candidate.chosen())
     }
 
-    /// What the library thinks is fastest.
+    /// Returns the library's first proposal.
     fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
         if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
     }
 
-    /// The same for operands of two bytes, as it was compiled before, else compiled now.
+    /// The same for bf16, from the store or compiled now.
     fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
         let what = format!("{geometry:?}");
         let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
@@ -170,7 +169,7 @@ impl ConvSelector {
         method
     }
 
-    /// What was kept for a geometry, if it still can be done so.
+    /// Returns the stored choice for a geometry, if it is still possible.
     fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<ConvChoice> {
         let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
         let method = match ConvAlgoKey::read(&numbers)? {
@@ -185,31 +184,31 @@ impl ConvSelector {
     }
 }
 
-/// True if the best way is worth a trial.
+/// True if autotuning pays.
 fn is_tried(geometry: &Geometry) -> bool {
     geometry.products() >= MIN_TUNED_MULTIPLICATIONS
 }
 
-/// The kind under which the choice for a geometry is kept.
+/// Returns the kind of the stored choice for a geometry.
 fn kind(geometry: &Geometry) -> &'static str {
     if geometry.narrow { NARROW } else { CONVOLUTION }
 }
 
-/// By the older calls. Whatever these refuse to describe they cannot compute either.
+/// Prepares the legacy call. A geometry that it cannot describe, it cannot compute either.
 fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
     LegacyConv::first(handle, geometry, most).ok().flatten().map(LibraryConv::Call)
 }
 
-/// What the library thinks is fastest.
+/// Returns the library's first proposal.
 fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
     let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(LibraryConv::Graph);
-    // The older calls know one type only.
+    // The legacy API supports one type only.
     graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
 }
 
-/// What of the library's is worth a trial, first what it proposes first.
+/// Returns the library's candidates, in its order.
 fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlgoKey, Candidate)> {
-    // The older calls know one type only.
+    // The legacy API supports one type only.
     let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
     let call = || call().map(|call| (ConvAlgoKey::Call, Candidate::Library(call)));
     let mut found: Vec<(ConvAlgoKey, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
@@ -224,8 +223,7 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
                 continue;
             }
             seen.push(name.clone());
-            // One that must be compiled is worth it only if the library thinks it is the fastest of all; of two bytes,
-            // that is on trial anyway.
+            // Run-time compilation pays only for the library's first proposal; for bf16 that is a candidate anyway.
             let first = geometry.last && !geometry.narrow && found.is_empty();
             if engine.is_compiled() && !first {
                 continue;
@@ -241,7 +239,7 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
     found
 }
 
-/// The number of the fastest, run with this many bytes for x, w and y; none if none can be run.
+/// Returns the index of the fastest, with this many bytes for x, w and y; `None` if none runs.
 fn tried(
     device: &Arc<Device>,
     handles: &Handles<Handle>,
@@ -251,7 +249,7 @@ fn tried(
     let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
-        // SAFETY: the places are those of x, w, y and a workspace that is large enough for all.
+        // SAFETY: the addresses are those of x, w, y and a workspace that suffices for all.
         unsafe {
             match &candidates[number].1 {
                 Candidate::Library(method) => {
