@@ -1,5 +1,5 @@
-//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread
-//! holds; a row value is a single number.
+//! The bodies of fused loops: members as lines of C. A value is an array with one lane per element of a thread; a row
+//! value is a scalar.
 
 use crate::codegen::context::Context;
 use crate::codegen::data::inline_gather::GatheredRows;
@@ -13,18 +13,18 @@ use bilevel_graph::{DType, Precision, RandomKind};
 use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, expect};
 use std::collections::HashMap;
 
-/// Writes members, each once, in the order in which they are asked for.
+/// Emits members, each once, on demand.
 pub(crate) struct Members<'a, 'c> {
     pub(crate) context: Context<'a>,
     pub(crate) mapping: ThreadMapping,
     pub code: &'c mut Code,
-    /// The name of each member's value.
+    /// The variable of each member.
     names: HashMap<usize, String>,
-    /// What was read from memory: name of the value.
+    /// The variables of values loaded from memory.
     pub(crate) loaded: HashMap<(usize, View, bool), String>,
-    /// Rows that were fetched: their names.
+    /// The variables of gathered rows.
     pub(crate) rows: HashMap<GatheredRows, String>,
-    /// Reductions of a row by several warps so far.
+    /// The number of row reductions across warps so far.
     pub(crate) sums: usize,
     pub(crate) prefetch: Prefetch,
     pub(crate) smem_operand: Option<SmemOperand>,
@@ -50,12 +50,12 @@ impl<'a, 'c> Members<'a, 'c> {
         self.names.len() + self.loaded.len() + self.rows.len()
     }
 
-    /// True if a member, or what it reads, is one number per row.
+    /// True if a member, or its operand, is one value per row.
     pub(crate) fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }
 
-    /// The value of an operand of a member, for lane j where it has lanes.
+    /// Returns the expression of an operand of a member, for lane j if it has lanes.
     pub fn operand(&mut self, member: usize, operand: &Operand, constant: DType) -> bilevel_graph::Result<String> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
@@ -77,7 +77,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(if self.is_row(*read) { name } else { format!("{name}[j]") })
     }
 
-    /// The name of what is to be stored of a member: of a number that is rounded as it is stored, the number itself.
+    /// Returns the variable to store for a member: the unrounded one if the store rounds.
     pub fn stored(&mut self, member: usize) -> bilevel_graph::Result<String> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
@@ -92,7 +92,7 @@ impl<'a, 'c> Members<'a, 'c> {
         self.value(member)
     }
 
-    /// The name of a member's value, written if it is not there yet.
+    /// Returns the variable of a member, emitted if necessary.
     pub fn value(&mut self, member: usize) -> bilevel_graph::Result<String> {
         if let Some(name) = self.names.get(&member) {
             return Ok(name.clone());
@@ -129,7 +129,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(self.assign(member, &text))
     }
 
-    /// Declares a member's value, of this text: one number per row, or one per lane.
+    /// Declares a member with this expression: one value per row, or one per lane.
     pub(crate) fn assign(&mut self, member: usize, text: &str) -> String {
         let name = self.declare(member);
         if self.is_row(member) {
@@ -140,7 +140,7 @@ impl<'a, 'c> Members<'a, 'c> {
         name
     }
 
-    /// Names a member's value and, where it has lanes, makes room for them.
+    /// Names a member and, if it has lanes, declares its array.
     fn declare(&mut self, member: usize) -> String {
         let name = format!("v{}", self.fresh());
         if !self.is_row(member) {
@@ -162,13 +162,13 @@ impl<'a, 'c> Members<'a, 'c> {
         };
         let c = c_type(node.dtype);
         let block = 16 / node.dtype.size();
-        // Every leaf of a network has a stream of its own, and the text must be the same for all.
+        // Every parameter has its own random stream, but the kernel text must be the same for all.
         let from = format!("{key}, {counter}, (u32){}", self.code.count(stream.into()));
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }
         let element = self.mapping.element();
-        // Neighbours that are whole blocks of the generator are drawn at once.
+        // Contiguous lanes that are whole blocks of the generator are drawn at once.
         if self.mapping.beside().is_multiple_of(block) {
             let name = self.declare(member);
             let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
@@ -178,7 +178,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
     }
 
-    /// A sum or a maximum over a row, which all its threads know.
+    /// Emits a sum or maximum over a row, known to all its threads.
     fn row_reduction(&mut self, member: usize, how: &str) -> bilevel_graph::Result<String> {
         let (operand, c, threads) = self.reduced(member)?;
         let name = format!("v{}", self.fresh());
@@ -186,7 +186,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let join = format!("{name} = {how}::join({name}, {operand});");
         let join = self.mapping.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.mapping.lanes(), join);
-        // A sum of several warps has a number of its own.
+        // A reduction across warps has its own call number.
         let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
         self.sums += usize::from(threads > WARP);
         self.code.line(format!("{name} = across<{how}, {threads}{call}>({name});"));
@@ -197,7 +197,7 @@ impl<'a, 'c> Members<'a, 'c> {
     fn row_argmax(&mut self, member: usize) -> bilevel_graph::Result<String> {
         let (operand, c, threads) = self.reduced(member)?;
         let name = format!("v{}", self.fresh());
-        // Every thread begins with a column of its own that exists, or with the last of all places.
+        // Every thread starts with its first valid column, or with the last possible index.
         self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
         let join = format!(
             "{name}_best = argmax_join({name}_best, Placed<{c}>{{{operand}, (int){}}});",
@@ -210,7 +210,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(name)
     }
 
-    /// What a row reduction reads, its type, and the threads of a row.
+    /// Returns the operand of a row reduction, its type, and the threads per row.
     fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];

@@ -1,4 +1,4 @@
-//! What a kernel's text is written from: the program, where its values lie, and which of them are wanted.
+//! The context of code generation: the schedule, its memory, and the wanted members.
 
 use crate::codegen::kernel::{Cell, Code};
 use crate::compile::device_asserts::Checks;
@@ -6,35 +6,35 @@ use bilevel_graph::Result;
 use bilevel_plan::{MemoryMap, Place, Schedule, expect};
 use std::collections::HashMap;
 
-/// What a group is part of.
+/// The context of a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The program.
     pub schedule: &'a Schedule,
-    /// Where everything lies.
+    /// The addresses of all values.
     pub map: &'a MemoryMap,
-    /// By member: the carried input it is written to in place.
+    /// By member: the carried inputs it updates in place.
     pub updates: &'a HashMap<usize, Vec<usize>>,
-    /// What can fail, and must leave carried inputs as they were.
+    /// The checks that can fail, after which carried inputs must stay unchanged.
     pub checks: &'a Checks,
-    /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
+    /// Whether only carried values are wanted, because the outputs of this step are not needed.
     pub carry_only: bool,
-    /// Only workspaces are asked for: no text of a loop is written.
+    /// Whether only workspace sizes are wanted: no kernel text is generated.
     pub measures: bool,
 }
 
 impl Context<'_> {
-    /// True if a node is to be computed.
+    /// True if a node must be computed.
     pub fn wants(&self, node: usize) -> bool {
         !self.carry_only || self.schedule.in_every_step(node)
     }
 
-    /// Where a node lies.
+    /// Returns the address of a node.
     pub fn place(&self, node: usize) -> Result<Place> {
         expect(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
     }
 
-    /// The type of a node's elements in memory.
+    /// Returns the element type of a node in memory.
     pub fn cell(&self, node: usize) -> Cell {
         let node = &self.schedule.nodes[node];
         match node.narrow {
@@ -44,20 +44,19 @@ impl Context<'_> {
         }
     }
 
-    /// True if one of these members is written over a carried input.
+    /// True if one of these members overwrites a carried input.
     pub fn overwrites(&self, members: &[usize]) -> bool {
         members.iter().any(|member| self.updates.contains_key(member))
     }
 
-    /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has
-    /// failed.
+    /// Makes a kernel exit early after a failure if it would overwrite carried inputs.
     pub fn guard(&self, code: &mut Code, stored: &[usize]) {
         if !self.checks.all.is_empty() && self.overwrites(stored) {
             code.stop_after_report();
         }
     }
 
-    /// Where the values of a member must be written.
+    /// Returns the addresses to which a member must be stored.
     pub fn stores(&self, member: usize) -> Result<Vec<Place>> {
         let mut places = vec![];
         if self.schedule.is_stored(member) {
@@ -66,7 +65,7 @@ impl Context<'_> {
         for &input in self.updates.get(&member).into_iter().flatten() {
             places.push(self.place(input)?);
         }
-        // The next value of a carried input may lie where the input does.
+        // The next value of a carried input may share its address.
         places.dedup();
         Ok(places)
     }

@@ -1,11 +1,11 @@
-//! The functions of elements as C.
+//! Elementwise functions as C expressions.
 
 use crate::codegen::kernel::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
 use bilevel_plan::{Elementwise, Pow2Scale, ScaleTerm};
 
-/// The type and the text of what is the same for all elements of a function, whose operands these are; none if nothing
-/// is.
+/// Returns the type and expression of the part of a function that is the same for all elements; `None` if there is
+/// none.
 pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
     match function {
         Elementwise::ScaleToF16(power) => Some(("float", format!("f16_scale({})", exponent(power, &x[1..])))),
@@ -17,7 +17,7 @@ pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str,
     }
 }
 
-/// A function of one element as C; of the element and of what is the same for all, where there is that.
+/// Returns the C expression of a function of one element, and of its invariant part if there is one.
 pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
     match function {
         Elementwise::Copy => x[0].clone(),
@@ -32,7 +32,7 @@ pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
     }
 }
 
-/// The exponent of a power of two whose factors are these.
+/// Returns the expression of a scale's exponent from its factors.
 fn exponent(power: Pow2Scale, mut factors: &[String]) -> String {
     let terms = power.terms().map(|ScaleTerm { shift, factors: count }| {
         let (own, others) = factors.split_at(count);
@@ -44,7 +44,7 @@ fn exponent(power: Pow2Scale, mut factors: &[String]) -> String {
     terms.reduce(|most, term| format!("max({most}, {term})")).unwrap_or_default()
 }
 
-/// A number as a product of this precision multiplies it.
+/// Returns the expression of a number rounded to this precision.
 pub(crate) fn rounded(precision: Precision, x: &str) -> String {
     match precision {
         Precision::Full => x.to_string(),

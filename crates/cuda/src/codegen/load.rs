@@ -1,4 +1,4 @@
-//! How the members of a loop read what lies in memory, or is in shared memory already.
+//! Loads of loop operands, from memory or from shared memory.
 
 use crate::codegen::body::Members;
 use crate::codegen::kernel::{Cell, c_type, decode, reach};
@@ -7,16 +7,16 @@ use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
 use bilevel_plan::{Run, View};
 
-/// An array that is in shared memory already.
+/// An operand that is already in shared memory.
 pub(crate) struct SmemOperand {
-    /// What it is.
+    /// The node.
     pub node: usize,
-    /// The text of where a thread's row of it begins.
+    /// The expression of the start of a thread's row.
     pub row: String,
 }
 
 impl Members<'_, '_> {
-    /// The name of the value read from a node's memory: for lane j of the elements, or one per row.
+    /// Returns the variable of a value loaded from a node's memory: one per lane, or one per row.
     pub(crate) fn load(&mut self, node: usize, view: &View, full: bool) -> Result<String> {
         let key = (node, view.clone(), full);
         if let Some(name) = self.loaded.get(&key) {
@@ -30,7 +30,7 @@ impl Members<'_, '_> {
         let runs = view.runs();
         self.code.reaches(view.count().max(reach(&runs)));
         let written = self.code.written();
-        // What is read of a row, and of an element of it.
+        // The runs of the rows, and within a row.
         let in_rows = match self.mapping {
             ThreadMapping::RowPerGroup { length, .. } | ThreadMapping::ColumnMajor { length, .. } if full => {
                 split(&runs, length)
@@ -97,7 +97,7 @@ impl Members<'_, '_> {
         }
     }
 
-    /// Two neighbours at once, where all pairs of them begin at multiples of two.
+    /// Loads two contiguous elements at once, if all pairs are aligned.
     fn load_pairs(
         &mut self,
         runs: &[Run],
@@ -118,7 +118,7 @@ impl Members<'_, '_> {
         self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {name} + 2 * j);"));
     }
 
-    /// As many neighbours at once as a thread has side by side, where all of them begin at multiples of their number.
+    /// Loads as many contiguous elements at once as a thread has, if all of them are aligned.
     fn load_row(&mut self, runs: &[Run], (length, offset): (usize, isize), cell: Cell, pointer: &str, name: &str) {
         let (column, lanes) = (&self.mapping.column(), self.mapping.lanes());
         let Some((outer, inner)) = split(runs, length) else {
@@ -136,8 +136,7 @@ impl Members<'_, '_> {
     }
 }
 
-/// True if every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a
-/// multiple of n on.
+/// True if every n consecutive elements of a row, starting at a multiple of n, are contiguous and aligned in memory.
 fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     let whole = |places: isize| places % n as isize == 0;
     inner.split_last().is_some_and(|(last, others)| {
@@ -146,7 +145,7 @@ fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     })
 }
 
-/// The runs of a view of rows, those of the rows and those within one; `None` if a run lies across the border.
+/// Returns the runs of the rows and those within a row; `None` if a run crosses the boundary.
 pub(crate) fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
     let (mut outer, mut inner) = (runs.to_vec(), vec![]);
     let mut missing = length;

@@ -1,9 +1,9 @@
-//! CUDA C from the groups of a schedule. Nothing here needs a GPU: the same text is golden-tested and compiled
+//! Code generation: CUDA C for the groups of a schedule. It needs no GPU: the texts are golden-tested and compiled
 //! anywhere.
 //!
-//! A kernel's text depends on the structure of its work alone: pointers, the number of elements and odd constants are
-//! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are
-//! written into the text, because a division by a known number is a multiplication.
+//! A kernel's text depends only on the structure of its work: pointers, element counts and non-trivial constants are
+//! arguments, so that the updates of all parameters of a network share one kernel. Lengths by which an index is divided
+//! are literals, because division by a constant is a multiplication.
 
 pub(crate) mod batched_launch;
 pub(crate) mod body;

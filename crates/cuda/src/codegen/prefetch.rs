@@ -1,33 +1,33 @@
-//! Rows that a block reads while it computes the ones before them.
+//! Prefetching: a block loads the next row into registers while it computes the current one.
 
 use crate::codegen::kernel::Code;
 
-/// What is read of a row before anything is computed of it.
+/// The loads of a row that are issued before it is computed.
 #[derive(Default)]
 pub(crate) struct Prefetch {
-    /// Registers that are left for it.
+    /// The registers left for prefetching.
     pub registers: usize,
-    /// Nothing is read ahead but what is the same for all rows.
+    /// Whether only row-invariant values are prefetched.
     pub only_same: bool,
-    /// What is read, in order.
+    /// The prefetched values, in order.
     pub parts: Vec<PrefetchedValue>,
 }
 
-/// A part of it.
+/// A prefetched value.
 pub(crate) struct PrefetchedValue {
-    /// Its name, and the C type of its numbers.
+    /// Its variable and C type.
     pub name: String,
     pub c: &'static str,
-    /// How many they are, where they are several.
+    /// The number of lanes, if it is an array.
     pub lanes: Option<usize>,
-    /// The text that reads it into what was declared.
+    /// The statement that loads it.
     pub text: String,
-    /// It is the same for all rows.
+    /// Whether it is the same for all rows.
     pub same: bool,
 }
 
 impl PrefetchedValue {
-    /// The text that reads it of the row after the one at hand.
+    /// Returns the statement that loads it for the next row.
     fn of_next(&self) -> String {
         let PrefetchedValue { name, lanes, text, .. } = self;
         let end = if lanes.is_some() { "[" } else { " =" };
@@ -35,7 +35,7 @@ impl PrefetchedValue {
     }
 }
 
-/// Before the loop over rows: what is the same for all, where nothing else is read ahead.
+/// Emits row-invariant loads before the loop over rows, if nothing else is prefetched.
 pub(crate) fn same(code: &mut Code, prefetch: &[PrefetchedValue]) {
     for PrefetchedValue { name, c, lanes, text, .. } in prefetch {
         code.line(format!("{c} {name}{};", lanes.map_or(String::new(), |lanes| format!("[{lanes}]"))));
@@ -43,8 +43,8 @@ pub(crate) fn same(code: &mut Code, prefetch: &[PrefetchedValue]) {
     }
 }
 
-/// Before the loop over rows: what is the same for all, and what is read of the first, which is found by the lines
-/// `start` from `turn`.
+/// Emits row-invariant loads, and those of the first row, before the loop over rows. The lines `start` compute the row
+/// from `turn`.
 pub(crate) fn first(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String]) {
     for PrefetchedValue { name, c, lanes, same, .. } in prefetch {
         let (next, size) =
@@ -58,7 +58,7 @@ pub(crate) fn first(code: &mut Code, prefetch: &[PrefetchedValue], start: &[Stri
     code.line("}");
 }
 
-/// At the beginning of a row: what was read of it, and what is read of the next, where there is one.
+/// Emits, at the start of a row, its prefetched values and the loads of the next row.
 pub(crate) fn next(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String], there_is_one: &str) {
     let changing = || prefetch.iter().filter(|part| !part.same);
     for PrefetchedValue { name, c, lanes, .. } in changing() {
@@ -71,7 +71,7 @@ pub(crate) fn next(code: &mut Code, prefetch: &[PrefetchedValue], start: &[Strin
         }
     }
     code.line(format!("if ({there_is_one}) {{"));
-    // The lines that find a row read `turn`.
+    // The lines that compute a row read `turn`.
     code.line("const U after = turn + gridDim.x, turn = after;");
     start.iter().for_each(|line| code.line(line));
     changing().for_each(|part| code.line(part.of_next()));

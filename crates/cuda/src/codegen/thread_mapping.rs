@@ -1,46 +1,45 @@
-//! How the elements of a fused loop are shared out among threads.
+//! Thread mappings: which elements of a fused loop each thread computes.
 
-/// Which elements the lanes of a thread are.
+/// The elements of a thread's lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ThreadMapping {
-    /// Elements e, e + 1, …, as many as there are lanes; e is a multiple of their number.
+    /// Elements e, e + 1, …, one per lane; e is a multiple of the number of lanes.
     Flat {
         /// Number of lanes.
         lanes: usize,
     },
-    /// Columns k, k + 1, … of row r, as many as there are lanes; k is a multiple of their number, and element e is the
-    /// first of them.
+    /// Columns k, k + 1, … of row r, one per lane; k is a multiple of the number of lanes, and e is the first element.
     ColumnMajor {
         /// Number of lanes.
         lanes: usize,
         /// Length of the row.
         length: usize,
     },
-    /// Columns of a row, side by side in vectors: vectors t, t + threads, … of it.
+    /// Columns of a row in vectors: a thread has the vectors t, t + threads, ….
     RowPerGroup {
         /// Threads that share a row.
         threads: usize,
-        /// Columns of each, a multiple of `beside`.
+        /// Columns per thread, a multiple of `beside`.
         lanes: usize,
-        /// Length of the row, a multiple of `beside`.
+        /// The row length, a multiple of `beside`.
         length: usize,
-        /// Columns of a vector.
+        /// The vector width in columns.
         beside: usize,
     },
-    /// Columns `left`, left + 1, left + 8, left + 9, left + 16, … of a row, as tensor cores leave them to four threads.
+    /// Columns `left`, left + 1, left + 8, left + 9, left + 16, … of a row: an accumulator fragment of tensor cores,
+    /// with four threads per row.
     MmaFragment {
-        /// Columns of each.
+        /// Columns per thread.
         lanes: usize,
     },
 }
 
-/// Most columns of a vector: 16 bytes of the graph's usual numbers.
+/// The maximum vector width: 16 bytes of f32.
 const MAX_VECTOR: usize = 4;
 
 impl ThreadMapping {
-    /// A row of this length shared out among these threads, in vectors as wide as divide it. A thread may get one
-    /// column more than it would of single ones, so that it has an even number of them: a vector is moved by one
-    /// instruction.
+    /// Maps a row to these threads, in the widest vectors that divide it. A thread may have one column more than with
+    /// scalars, so that its number is even: a vector is moved by one instruction.
     pub fn row(length: usize, threads: usize) -> ThreadMapping {
         let lanes = |beside: usize| (length / beside).div_ceil(threads) * beside;
         let most = if lanes(1) == 1 { 1 } else { lanes(1).next_multiple_of(2) };
@@ -59,8 +58,7 @@ impl ThreadMapping {
         }
     }
 
-    /// Lanes j, j + 1, … that are neighbours, for every multiple j of their number: all of them lie within a row, or
-    /// none.
+    /// Returns the vector width: that many consecutive lanes are contiguous, and all inside the row or all outside.
     pub fn beside(self) -> usize {
         match self {
             ThreadMapping::Flat { lanes } | ThreadMapping::ColumnMajor { lanes, .. } => lanes,
@@ -69,7 +67,7 @@ impl ThreadMapping {
         }
     }
 
-    /// The number of the vector that lane j of a row is in, and how many there are.
+    /// Returns the index of the vector of lane j, and the number of vectors.
     fn vector(self) -> Option<(String, usize)> {
         match self {
             ThreadMapping::RowPerGroup { threads, length, beside: 1, .. } => {
@@ -82,12 +80,12 @@ impl ThreadMapping {
         }
     }
 
-    /// The number of the row at hand.
+    /// Returns the name of the current row's index.
     pub fn row_number(self) -> &'static str {
         if matches!(self, ThreadMapping::ColumnMajor { .. }) { "r" } else { "row" }
     }
 
-    /// The condition under which lane j is an element.
+    /// Returns the condition for lane j to be inside the row.
     pub fn inside(self) -> Option<String> {
         match self {
             ThreadMapping::RowPerGroup { threads, lanes, length, .. } if threads * lanes != length => {
@@ -97,7 +95,7 @@ impl ThreadMapping {
         }
     }
 
-    /// The column of lane j, of which only what is inside the row means anything.
+    /// Returns the column of lane j, valid only inside the row.
     pub fn own_column(self) -> String {
         match self {
             ThreadMapping::Flat { .. } => "0".into(),
@@ -109,9 +107,9 @@ impl ThreadMapping {
         }
     }
 
-    /// The column of lane j; beyond the end of the row, that of the last vector stands in. It is the number that is
-    /// bounded, not the place in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and
-    /// then makes code for sm_90 that reads the low half of a 64-bit zero a cycle before it is there.
+    /// Returns the column of lane j; outside the row, one of the last vector. The index is clamped, instead of
+    /// selecting an address: for `inside ? place : first`, NVRTC 13.0 occasionally generates sm_90 code that reads the
+    /// low half of a 64-bit zero one cycle too early.
     pub fn column(self) -> String {
         match (self.inside(), self.vector()) {
             (Some(_), Some((vector, count))) => self.column_in(&format!("min({vector}, (U){})", count - 1)),
@@ -119,7 +117,7 @@ impl ThreadMapping {
         }
     }
 
-    /// The column of lane j in the vector of this number.
+    /// Returns the column of lane j in this vector.
     fn column_in(self, vector: &str) -> String {
         match self.beside() {
             1 => vector.to_string(),
@@ -127,7 +125,7 @@ impl ThreadMapping {
         }
     }
 
-    /// The number of the element of lane j; beyond the end of a row, that of one in its last vector.
+    /// Returns the index of the element of lane j; outside the row, one of its last vector.
     pub fn element(self) -> String {
         match self {
             ThreadMapping::Flat { lanes: 1 } | ThreadMapping::ColumnMajor { lanes: 1, .. } => "e".into(),
@@ -147,7 +145,7 @@ mod tests {
 
     type Join = fn(u32, u32) -> u32;
 
-    /// A C expression of numbers, j and t, as steps on a stack.
+    /// A C expression of numbers, j and t, as operations on a stack.
     #[derive(Clone, Copy)]
     enum StackOp {
         Number(u32),
@@ -159,7 +157,7 @@ mod tests {
     struct Parser<'a>(std::iter::Peekable<std::str::SplitWhitespace<'a>>, Vec<StackOp>);
 
     impl Parser<'_> {
-        /// The steps of a text whose operators bind in the order of C.
+        /// Parses an expression with the operator precedence of C.
         fn steps(text: &str) -> Vec<StackOp> {
             let text = text.replace("(U)", "");
             let apart = text.replace('(', " ( ").replace(')', " ) ").replace(',', " , ");
@@ -233,7 +231,7 @@ mod tests {
 
     #[test]
     fn every_column_of_a_row_is_one_lane_of_one_thread_and_nobody_reads_beyond_it() {
-        // Loops over few rows, with a thread for each column, and over many.
+        // Few rows, with a thread per column, and many rows.
         for (rows, length) in (1..=3000).flat_map(|length| [(1, length), (1000, length)]) {
             let RowThreads { threads, .. } = RowThreads::of((rows * length, length));
             let mapping = ThreadMapping::row(length, threads);

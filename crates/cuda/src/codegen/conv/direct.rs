@@ -1,4 +1,4 @@
-//! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
+//! Direct convolution, and batched im2col into matrices P[n, g, (c, ky, kx), (y, x)].
 
 use crate::codegen::data::copy::Elements;
 use crate::codegen::expr::rounded;
@@ -6,8 +6,8 @@ use crate::codegen::kernel::{Cell, Code, Launch, c_type, reach};
 use bilevel_graph::{ConvDims, DType, Precision};
 use bilevel_plan::{Place, View};
 
-/// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and
-/// results of `[oy, ox]`; written as another type where one is named.
+/// Returns the im2col kernel for images `first..first + images` of a view `[n, channels, h, w]`, a kernel of `[ky, kx]`
+/// and results of `[oy, ox]`, converted to another type if one is given.
 pub(crate) fn patches(
     dims: &ConvDims,
     image: Elements,
@@ -45,13 +45,13 @@ pub(crate) fn patches(
     code.launch_each(count)
 }
 
-/// Terms from which on the threads of a block share a result.
+/// From this many terms on, the threads of a block share a result.
 const MIN_SHARED_TERMS: usize = 1024;
-/// Threads that share one.
+/// The number of threads that share a result.
 const SHARING_THREADS: usize = 256;
 
-/// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its
-/// own, or a block where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
+/// Returns the direct convolution, for depthwise and small cases. Each result has a thread, or a block if it has many
+/// terms, as in a depthwise wgrad.
 pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
@@ -107,7 +107,7 @@ pub(crate) fn convolution(
     if shared { code.launch([count, 1], SHARING_THREADS as u32) } else { code.launch_each(count) }
 }
 
-/// The lengths of four axes.
+/// Returns the lengths of four axes.
 fn four(shape: &[usize]) -> [usize; 4] {
     std::array::from_fn(|axis| shape.get(axis).copied().unwrap_or(1))
 }

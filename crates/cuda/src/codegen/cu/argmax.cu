@@ -1,4 +1,4 @@
-// The place of the largest number: the first of equals, and a NaN is the largest.
+// The index of the largest number: the first of equals, and a NaN is the largest.
 
 template <typename N> struct Placed { N value; int place; };
 

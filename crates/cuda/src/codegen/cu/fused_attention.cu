@@ -1,6 +1,6 @@
-// What a block keeps of one product for the next, in two bytes each.
+// Asynchronous copies and bf16 rows in shared memory, between the two products of a fused attention.
 
-// Sixteen bytes on their way to shared memory, or zeros; and what a thread has sent has arrived.
+// Copies sixteen bytes to shared memory asynchronously, or zeros; and waits for all copies of this thread.
 __device__ __forceinline__ void cp_async(void* to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800
     const u32 at = (u32)__cvta_generic_to_shared(to);
@@ -17,7 +17,7 @@ __device__ __forceinline__ void cp_async_wait_all() {
 #endif
 }
 
-// What a thread has sent is one lot; and all lots have arrived, whatever else is on its way.
+// Commits a thread's copies as one group; and waits for all groups.
 __device__ __forceinline__ void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -29,7 +29,7 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-// Rows of A or columns of B on their way straight into shared memory as a lot, all of the sum at once.
+// A tile of A or B that is copied asynchronously as one group, all of k at once.
 template <int ROWS, bool ALONG, int LEADING, int THREADS, int K_TILE> struct AsyncTile : TileLoader<bf16, ROWS, ALONG, 8, LEADING, THREADS, K_TILE> {
     typedef TileLoader<bf16, ROWS, ALONG, 8, LEADING, THREADS, K_TILE> All;
     __device__ __forceinline__ AsyncTile(u32* words, const bf16* from, int rows, int deep) : All(nullptr, 0, 0) {
@@ -47,9 +47,9 @@ template <int ROWS, bool ALONG, int LEADING, int THREADS, int K_TILE> struct Asy
     __device__ __forceinline__ void store_smem(u32*) const { cp_async_wait(); }
 };
 
-// Adds to `sums` the product of a warp's rows, as `multiply` left them and a loop has changed them, and columns of B.
-// Of what it left, two times eight columns are what tensor cores take as sixteen elements of a row. Warps below this
-// many rows have nothing to do.
+// Accumulates in `sums` the product of a warp's rows, which are accumulators that a loop has transformed, and columns
+// of B. Two times eight columns of them are an operand fragment of sixteen elements. Warps beyond `rows_there` are
+// idle.
 template <typename B, int M, int N>
 __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b, u32* b, float (&sums)[N][4], int rows_there) {
     const int lane = threadIdx.x % 32, t = lane % 4, own = threadIdx.x / 32 * 16;
@@ -74,8 +74,8 @@ __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b,
     __syncthreads();
 }
 
-// A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other;
-// and back.
+// Copies a warp's rows of LENGTH contiguous elements to rows of STRIDE words in shared memory, asynchronously; and
+// back.
 template <int STRIDE, int LENGTH> __device__ __forceinline__ void load_rows(u32* words, const bf16* from, int rows) {
     for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
         cp_async((bf16*)(words + unit / (LENGTH / 8) * STRIDE) + unit % (LENGTH / 8) * 8, from + unit * 8, true);
@@ -87,7 +87,7 @@ template <int STRIDE, int LENGTH> __device__ __forceinline__ void store_rows(con
         store<u32, 4>((u32*)(to + unit * 8), words + unit / (LENGTH / 8) * STRIDE + unit % (LENGTH / 8) * 4);
 }
 
-// Keeps what `multiply` left a warp, or a loop has made of it: all of its rows, APART words from each other.
+// Stores a warp's accumulators to its rows of STRIDE words in shared memory, as bf16.
 template <int STRIDE, int N> __device__ __forceinline__ void store_fragment(u32* words, const float (&sums)[N][4]) {
     const int lane = threadIdx.x % 32;
     u32* own = words + lane / 4 * STRIDE + lane % 4;

@@ -1,5 +1,4 @@
-// Row `index` of those that lie `apart` from each other from `first` on, N elements at a time; zeros where there is
-// none.
+// Loads row `index` of a table with this row stride, N elements at a time; zeros if it is out of range.
 template <typename T, int W, int N>
 __device__ __forceinline__ void gather_row(const T* first, int index, u64 limit, u64 stride, T* to) {
     const bool is_one = index >= 0 && (u64)index < limit;

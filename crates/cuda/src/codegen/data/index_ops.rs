@@ -1,13 +1,13 @@
-//! Gather, scatter-add, places of largest elements in windows, running sums and index checks, on dense operands.
+//! Gather, scatter-add, window argmax, cumulative sum and index checks, on dense operands.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
 use bilevel_plan::{IndexDims, Place};
 
-/// Up to this many updates are looked through by every result.
+/// Up to this many updates, every result scans all of them.
 const MAX_SCANNED_UPDATES: usize = 32;
 
-/// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
+/// Returns the bytes of the linked lists of a scatter: a head per result, and a link per update.
 pub(crate) fn list_bytes(rows: IndexDims) -> usize {
     if rows.k <= MAX_SCANNED_UPDATES { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
@@ -23,8 +23,7 @@ pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation:
     code.launch_each(count)
 }
 
-/// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number
-/// reports it.
+/// to[b, k, :] = x[b, indices[b, k], :]. The row of an index out of range is 0, and the operation reports it.
 pub(crate) fn gather(
     rows: IndexDims,
     dtype: DType,
@@ -54,8 +53,8 @@ pub(crate) fn gather(
     code.launch_each(count)
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each
-/// result walks the list of its own updates, or, where these are many, all of them.
+/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates of one row are added in the order of k: each result
+/// walks its list or, if it is long, scans all updates.
 pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.n * rows.inner;
@@ -69,8 +68,8 @@ pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, 
     launches
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], onto what is there, unless something failed before it. Updates to one
-/// place are added in the order of k, all of them by one of the threads that have one: no other row is touched.
+/// to[b, indices[b, k], :] += updates[b, k, :], in place unless a check has failed. Updates of one row are added in the
+/// order of k by one of its threads; no other row is touched.
 pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;
@@ -95,7 +94,7 @@ pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Pla
     launches
 }
 
-/// Makes the list of the updates of every row, in no particular order, where they are many.
+/// Builds the lists of updates per row, in arbitrary order, if there are many.
 fn listed(rows: IndexDims, indices: Place, lists: Place) -> Vec<Launch> {
     let IndexDims { batch, n, k, .. } = rows;
     if k <= MAX_SCANNED_UPDATES {
@@ -116,12 +115,12 @@ fn listed(rows: IndexDims, indices: Place, lists: Place) -> Vec<Launch> {
     vec![empty, code.launch_each(batch * rows.k)]
 }
 
-/// Where the lists have, for every update, the one before it.
+/// Returns the address of the links.
 fn nexts(rows: IndexDims, lists: Place) -> Place {
     Place { offset: lists.offset + 4 * rows.batch * rows.n, ..lists }
 }
 
-/// A kernel that adds up the updates of rows, with the names of what it reads and writes.
+/// A kernel that sums the updates of rows, with the names of its arguments.
 struct ScatterSums {
     code: Code,
     c: &'static str,
@@ -131,13 +130,13 @@ struct ScatterSums {
     k: String,
     n: String,
     inner: String,
-    /// The last update of every row, and the one before it of every update, where these are listed.
+    /// The heads and links of the lists, if there are any.
     heads: Option<String>,
     next: Option<String>,
 }
 
 impl ScatterSums {
-    /// With a thread for each of this many elements.
+    /// Creates it with a thread for each of this many elements.
     fn new(
         rows: IndexDims,
         dtype: DType,
@@ -157,7 +156,7 @@ impl ScatterSums {
         ScatterSums { code, c: c_type(dtype), at, from, to, k: k_count, n, inner, heads, next }
     }
 
-    /// Adds the updates of row `own` of batch `b`, which is row `row` of all, to this, in column `i`: `sum`.
+    /// Emits the sum of the updates of row `own` of batch `b`, in column `i`, starting from this value.
     fn add_up(&mut self, first: &str) {
         let ScatterSums { code, c, at, from, k, inner, heads, next, .. } = self;
         code.line(format!("const int* at = {at} + b * {k};"));
@@ -165,7 +164,7 @@ impl ScatterSums {
         code.line(format!("{c} sum = {c}({first});"));
         let scan = format!("for (U u = 0; u < {k}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner}]);");
         let (Some(heads), Some(next)) = (heads, next) else { return code.line(scan) };
-        // A short list is sorted; the order in which it was made is nobody's.
+        // A short list is sorted, because its order is arbitrary.
         code.line(format!("int list[{MAX_SCANNED_UPDATES}], length = 0;"));
         code.line(format!("int u = {heads}[row];"));
         code.line(format!("for (; u >= 0 && length < {MAX_SCANNED_UPDATES}; u = {next}[b * {k} + u]) {{"));
@@ -178,7 +177,7 @@ impl ScatterSums {
     }
 }
 
-/// For every window of every plane `[h, w]`, the flat index of its first largest element; a NaN is the largest.
+/// For every window of every plane `[h, w]`: the flat index of its first largest element; a NaN is the largest.
 pub(crate) fn window_argmax(
     dims: &WindowDims,
     dtype: DType,
@@ -212,7 +211,7 @@ pub(crate) fn window_argmax(
     code.launch_each(count)
 }
 
-/// Running sums along the middle axis of `[outer, n, inner]`.
+/// Cumulative sums along the middle axis of `[outer, n, inner]`.
 pub(crate) fn cumsum(
     (outer, n, inner): (usize, usize, usize),
     reverse: bool,

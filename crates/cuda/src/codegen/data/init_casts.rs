@@ -1,21 +1,21 @@
-//! Copies of whole arrays in halves, made before the first step of a run.
+//! Initial casts: amax and scaled fp16 copies of carried inputs, before the first step of a run.
 
 use crate::codegen::kernel::{Cell, Code, Launch};
 use bilevel_graph::DType;
 use bilevel_plan::Place;
 
-/// Threads of a block, and most neighbours that each takes at once.
+/// Threads per block, and the maximum vector width.
 const BLOCK: usize = 256;
 const LANES: usize = 4;
-/// How often a thread does so while it looks for the largest.
+/// The number of vectors per thread in the amax kernel.
 const TIMES: usize = 4;
 
-/// Neighbours that a thread takes at once of this many elements.
+/// Returns the vector width for this many elements.
 fn lanes(count: usize) -> usize {
     if count.is_multiple_of(LANES) { LANES } else { 1 }
 }
 
-/// Halves this many elements, whose largest power of two is known.
+/// Scales this many elements to fp16, given their amax exponent.
 pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let (power, all) = (code.pointer(power, DType::F32, 0), code.count(count as u64));
@@ -29,7 +29,7 @@ pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }
 
-/// Raises a word, which is 0 before, to the largest power of two of this many elements.
+/// Raises a word, initially 0, to the amax exponent of this many elements.
 pub(crate) fn amax_of(from: Place, power: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let all = code.count(count as u64);

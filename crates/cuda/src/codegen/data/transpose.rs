@@ -1,22 +1,22 @@
-//! A matrix of 32-bit numbers written the other way round: to[column][line] = from[line][column].
+//! Transposes of f32 matrices: to[column][line] = from[line][column].
 //!
-//! A block reads a square of 64 × 64 along its lines and writes it along its columns, both by 16 bytes at once, with
-//! shared memory in between. The text is the same for all sizes.
+//! A block reads a tile of 64 × 64 by lines and writes it by columns, both in 16-byte vectors, through shared memory.
+//! The text is the same for all sizes.
 
 use crate::codegen::kernel::{Code, Launch};
 use bilevel_plan::Place;
 
-/// Side of a square.
+/// The side of a tile.
 const SIDE: usize = 64;
-/// Numbers of 16 bytes, and threads that have a line of a square between them.
+/// f32 elements of 16 bytes, and threads per line of a tile.
 pub(crate) const VECTOR: usize = 4;
 const ACROSS: usize = SIDE / VECTOR;
-/// Threads of a block, the lines they take at once, and how often they do.
+/// Threads per block, lines per pass, and passes per tile.
 const THREADS: usize = 256;
 const LINES: usize = THREADS / ACROSS;
 const TIMES: usize = SIDE / LINES;
 
-/// Lines of this many neighbours, so far apart.
+/// Lines of this length with this stride.
 #[derive(Clone, Copy)]
 pub(crate) struct TransposeShape {
     pub count: usize,
@@ -25,34 +25,34 @@ pub(crate) struct TransposeShape {
 }
 
 impl TransposeShape {
-    /// As they lie after the transpose, with every line at a multiple of 16 bytes.
+    /// Returns the shape of the transpose, with every line aligned to 16 bytes.
     pub fn turned(self) -> TransposeShape {
         TransposeShape { count: self.length, length: self.count, stride: self.count.next_multiple_of(VECTOR) }
     }
 
-    /// Numbers from the first line to behind the last.
+    /// Returns the extent in elements.
     pub fn reach(self) -> usize {
         self.count * self.stride
     }
 }
 
-/// Writes the transpose of lines to where they lie as [`Lines::turned`]; what is between them becomes 0. Every line
-/// must begin at a multiple of 16 bytes.
+/// Writes the transpose in the layout of [`TransposeShape::turned`]; the padding between lines becomes 0. Every line
+/// must be aligned to 16 bytes.
 pub(crate) fn transposed(lines: TransposeShape, (place, bytes): (Place, isize), to: Place) -> Launch {
     let turned = lines.turned();
     let mut code = Code::default();
-    // An index may be that of the last number of a square which is cut off.
+    // An index may be that of the last element of a partial tile.
     code.reaches((lines.count + SIDE) * lines.stride + SIDE);
     code.reaches((turned.count + SIDE) * turned.stride + SIDE);
     let squares = [lines.length.div_ceil(SIDE), lines.count.div_ceil(SIDE)];
     let (from, to) = (code.raw_pointer(place, bytes, "float"), code.raw_pointer(to, 0, "float"));
     let [count, length, stride, to_stride, across] =
         [lines.count, lines.length, lines.stride, turned.stride, squares[0]].map(|number| code.count(number as u64));
-    // One more in a line of shared memory, so that the numbers of a column lie in different banks.
+    // Padding by one avoids bank conflicts.
     code.line(format!("__shared__ float square[{SIDE}][{SIDE} + 1];"));
     code.line(format!("const U left = blockIdx.x % {across} * {SIDE}, top = blockIdx.x / {across} * {SIDE};"));
     code.line(format!("const U first = threadIdx.x % {ACROSS} * {VECTOR}, own = threadIdx.x / {ACROSS};"));
-    // All reads are on their way before the first is needed.
+    // All loads are in flight before the first is needed.
     code.line(format!("float v[{TIMES}][{VECTOR}];"));
     let times = |code: &mut Code| code.line(format!("#pragma unroll\n    for (int t = 0; t < {TIMES}; ++t) {{"));
     times(&mut code);

@@ -1,8 +1,8 @@
-//! Products of many small matrices by tensor cores, wherever the matrices lie.
+//! Batched products of small matrices by tensor cores, for arbitrary batch strides.
 //!
-//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance.
-//! Libraries want all matrices at one distance and rows that begin at multiples of 16 bytes; these are read, and their
-//! results written, as they lie among others. The order of sums is the same in every run.
+//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: for instance the heads of an attention.
+//! Libraries need one batch stride and rows aligned to 16 bytes; this kernel reads and writes matrices in place. The
+//! order of summation is deterministic.
 
 use crate::codegen::gemm::naive::{batch_runs, reaches};
 use crate::codegen::kernel::{Cell, Code, Launch, decode};
@@ -10,30 +10,29 @@ use crate::gemm::lower::Start;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize};
 
-/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is
-/// faster then.
+/// The maximum side of a small matrix, and the maximum k for which an operand strided along k is read by elements:
+/// beyond these the library is faster.
 const MAX_SIDE: usize = 256;
 const MAX_STRIDED_K: usize = 96;
-/// Products that are many.
+/// The minimum batch: for fewer products the library is used.
 const MIN_BATCH: usize = 16;
-/// Rows of a warp, and most warps of a block.
+/// Rows per warp, and the maximum number of warps per block.
 const ROWS: usize = 16;
 const WARPS: usize = 4;
-/// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
+/// Columns of an MMA instruction, and the maximum number of columns per block: accumulators are in registers.
 const COLUMNS: usize = 8;
 const MAX_BLOCK_COLUMNS: usize = 104;
-/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes
-/// at once.
+/// Elements of k per shared-memory tile; the second for bf16 operands that are both read by 16 bytes.
 const K_TILE: usize = 32;
 const K_TILE_BF16: usize = 64;
 
-/// True if products of this size are ours.
+/// True if products of this size use this kernel.
 pub(crate) fn is_small(size: &DotSize) -> bool {
     let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=MAX_SIDE).contains(side));
     small && size.batch >= MIN_BATCH && size.precision != Precision::Full
 }
 
-/// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
+/// Returns the kernel, if it applies and each operand is contiguous along one axis.
 pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
     let size = layout.size(precision);
     let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
@@ -60,7 +59,7 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
-    // Rows of two bytes are shared out evenly; of four, they are read faster from multiples of 64 on.
+    // bf16 rows are distributed evenly; f32 rows are read faster from multiples of 64.
     let [own, next] = ["part", "(part + 1)"].map(|part| match cell {
         Cell::Bf16 => first_row(part, m, down),
         _ => format!("{part} * {rows}"),
@@ -78,14 +77,13 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
 
-/// The text of the first row of a part, where this many rows are shared out evenly: every part has as many warps with
-/// rows as the others, or one fewer.
+/// Returns the expression of the first row of a part, if rows are distributed evenly: the numbers of active warps
+/// differ by at most one.
 pub(crate) fn first_row(part: &str, rows: usize, parts: usize) -> String {
     format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
 }
 
-/// Neighbours of a row that are written at once, of results that begin this many elements after a place in memory:
-/// four, where all begin at multiples of that and none is beyond an end.
+/// Returns the vector width of stores: four if all rows and the start are aligned to it, otherwise one.
 pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
     let whole = |n: isize| n % 4 == 0;
     let apart = layout.batch.iter().all(|(_, strides)| whole(strides[2]));
@@ -93,19 +91,19 @@ pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
     if four { 4 } else { 1 }
 }
 
-/// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
+/// The layout of an operand as rows along k: those of A, or the columns of B.
 pub(crate) struct OperandLayout {
-    /// Neighbours of a row are neighbours in memory, else those of a column.
+    /// Whether rows are contiguous; otherwise columns are.
     pub along: bool,
-    /// From one of the others to the next.
+    /// The stride along the other axis.
     pub far: isize,
-    /// Neighbours that are read at once.
+    /// The vector width of loads.
     pub at_once: usize,
 }
 
 impl OperandLayout {
-    /// Of the left operand or the right, which begins this many elements after a place in memory; none if neither rows
-    /// nor columns have neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
+    /// Returns the layout of an operand; `None` if it is contiguous along neither axis, or a matrix exceeds 32-bit
+    /// offsets.
     pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
@@ -117,7 +115,7 @@ impl OperandLayout {
         if far.unsigned_abs().saturating_mul(MAX_SIDE) > i32::MAX as usize {
             return None;
         }
-        // As many as 16 bytes hold, where all begin at multiples of that, as places do, and none is beyond an end.
+        // A 16-byte vector, if everything is aligned to it.
         let wide = 16 / cell.size();
         let whole = |n: isize| n % wide as isize == 0;
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
@@ -126,7 +124,7 @@ impl OperandLayout {
         Some(OperandLayout { along: is_along, far, at_once })
     }
 
-    /// As the type that reads this many rows by this many threads, this much of the sum at a time.
+    /// Returns the C type that loads a tile of this many rows by this many threads.
     pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
         format!(
             "TileLoader<{}, {rows}, {}, {}, {}, {threads}, {deep}>",

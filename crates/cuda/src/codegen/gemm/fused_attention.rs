@@ -1,12 +1,11 @@
-//! A loop over rows between two products in `Bf16`, by tensor cores: the softmax of an attention, and its derivative.
+//! Fused attention: a loop over rows between two `Bf16` products, such as the softmax and its derivative.
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
 //!
-//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in
-//! registers, as tensor cores leave it, where the loop makes G of it, which is as they take it for the second product.
-//! What others read of C₁ and G is written from shared memory, and an array of as many rows that the loop reads comes
-//! by there: neighbours are then read and written together. Warps wait for each other only while they read B₁ and B₂,
-//! which they share.
+//! A block computes up to 64 whole rows of one matrix, 16 per warp. Their part of C₁ stays in accumulator registers,
+//! where the loop turns it into G, which already is an operand fragment of the second product. Stored values of C₁ and
+//! G are written through shared memory, and one array of the same shape is read through it, so that accesses are
+//! coalesced. Warps synchronise only while they load B₁ and B₂, which they share.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -21,28 +20,27 @@ use bilevel_graph::{Precision, Result};
 use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, expect, internal_error};
 use std::collections::BTreeSet;
 
-/// Rows of a warp, and of the strip.
+/// Rows per warp, and per block.
 const WARP_ROWS: usize = 16;
 const WARPS: usize = 4;
 const ROWS: usize = WARP_ROWS * WARPS;
 const THREADS: usize = WARPS * WARP;
-/// Columns that a warp computes at once, which is also how many elements 16 bytes hold.
+/// Columns of an MMA instruction, which is also the number of bf16 elements in 16 bytes.
 const COLUMNS: usize = 8;
-/// Most columns of the second product: threads have its sums in registers.
+/// The maximum number of columns of the second product: its accumulators are in registers.
 const MAX_OUTPUT_COLUMNS: usize = 128;
-/// Elements of the first sum that are kept at a time.
+/// Elements of the first k per shared-memory tile.
 const K_TILE: usize = 64;
-/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have
-/// registers enough for rows of this length, and one less for longer ones.
+/// Blocks per multiprocessor, so that one computes while another waits: registers suffice for rows up to this length,
+/// and for one block less for longer rows.
 const BLOCKS_PER_SM: usize = 3;
 const MAX_FULL_OCCUPANCY_ROW: usize = 208;
 
-/// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
+/// The maximum shared memory per block in bytes, available on every GPU with these instructions.
 const MAX_SMEM_BYTES: usize = 96 << 10;
 
-/// True if the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with
-/// both. In `Tf32` it is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows:
-/// three kernels are faster then.
+/// True if these two products and the loop between them become one kernel. Not in `Tf32`, which needs twice the shared
+/// memory, nor if the loop reads several arrays of the same shape: three kernels are faster then.
 pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
     let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
         (&nodes[product].kind, &nodes[next].kind)
@@ -71,7 +69,7 @@ pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usiz
         && by_16_bytes(second, next, 1)
 }
 
-/// One product of a strip.
+/// One of the two products.
 struct AttentionGemm<'a> {
     layout: &'a DotLayout,
     id: usize,
@@ -86,13 +84,13 @@ impl<'a> AttentionGemm<'a> {
         layout.ok_or_else(|| internal_error("a product of a strip"))
     }
 
-    /// Sums of a thread, four by four.
+    /// Returns the number of accumulator fragments per thread.
     fn sums(&self) -> usize {
         columns(self.layout) / COLUMNS
     }
 
-    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them
-    /// there are.
+    /// Returns the layout of an operand, the expression of its first row, the number of rows to read, and the
+    /// expression of how many exist.
     fn operand(
         &self,
         context: &Context,
@@ -118,17 +116,17 @@ impl<'a> AttentionGemm<'a> {
 
 /// The shared memory of a block, in words.
 struct SmemLayout {
-    /// From one row of the strip to the next: lanes of a warp that read at once never meet in a bank.
+    /// The row stride, chosen to avoid bank conflicts.
     row_stride: usize,
-    /// Elements of the second sum, all of which are kept.
+    /// Elements of the second k, all of which are in shared memory.
     deep: usize,
-    /// For the operands of a product.
+    /// The tiles of the operands of a product.
     operands: [usize; 2],
 }
 
 impl SmemLayout {
     fn new(first: &DotLayout, second: &DotLayout) -> Self {
-        // Warps read two times eight columns at once.
+        // Warps load two times eight columns at once.
         let tile = |rows: usize, deep: usize| {
             let words = deep / 2;
             ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
@@ -143,12 +141,12 @@ impl SmemLayout {
     }
 }
 
-/// Columns that a warp computes.
+/// Returns the number of columns that a warp computes.
 fn columns(layout: &DotLayout) -> usize {
     layout.n.next_multiple_of(COLUMNS)
 }
 
-/// The kernel of a strip; none if nothing of it is wanted.
+/// Returns the kernel; `None` if none of its results is wanted.
 pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<Launch>> {
     let (first, second) = (AttentionGemm::new(&context, group.gemm)?, AttentionGemm::new(&context, group.second_gemm)?);
     let mut stored = vec![];
@@ -179,14 +177,14 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     code.line(format!("u32* const rows = smem + own * {row_stride};"));
     for (side, name) in [(0, "a"), (1, "b")] {
         let (operand_layout, from, rows, there) = first.operand(&context, &mut code, side)?;
-        // A sum that is kept whole needs no registers on its way.
+        // A k that fits one tile is copied asynchronously, without registers.
         let (text, to) = match first.layout.k <= K_TILE {
             true => (sent(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
             false => (operand_layout.text(Cell::Bf16, [rows, THREADS, K_TILE]), String::new()),
         };
         code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
     }
-    // The rows of a warp, between shared memory and an array of as many.
+    // Moves the rows of a warp between shared memory and an array of the same shape.
     let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
         let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
         let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
@@ -203,7 +201,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
         code.line("cp_async_wait_all();");
     }
     if ends {
-        // On its way while the rows are computed.
+        // In flight while the rows are computed.
         let (operand_layout, from, columns, there) = second.operand(&context, &mut code, 1)?;
         let text = sent(&operand_layout, columns, deep);
         code.line(format!("{text} next(smem_b, {from}, {there}, {});", second.layout.k));
@@ -220,7 +218,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
     let body = code.take_body();
     code.line(before.trim());
-    // The rows of a thread, as tensor cores leave them: one after the other, as it has no registers for both.
+    // The rows of a thread's fragment, one after the other, because registers do not suffice for both.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
     code.line("if (own >= there) break;");
     code.line("__syncwarp();");
@@ -247,12 +245,12 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
 }
 
-/// The type that sends this many rows of an operand into shared memory.
+/// Returns the C type that copies this many rows of an operand to shared memory asynchronously.
 fn sent(operand_layout: &OperandLayout, rows: usize, deep: usize) -> String {
     format!("AsyncTile<{rows}, {}, {}, {THREADS}, {deep}>", operand_layout.along, operand_layout.far)
 }
 
-/// An array of two bytes each that the loop reads as it runs, row by row.
+/// Returns a bf16 array that the loop reads row by row.
 fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     let schedule = context.schedule;
     let members =
@@ -265,8 +263,8 @@ fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     })
 }
 
-/// The members of the loop for one row of a thread: what others read is written, and what the second product reads
-/// takes the row's place. The member that is left in the strip, to be written from there.
+/// Emits the loop for one row of a thread's fragment: stores its results, and replaces the row by the operand of the
+/// second product. Returns the member left in shared memory, to be stored from there.
 fn rows(
     context: &Context,
     code: &mut Code,
@@ -278,7 +276,7 @@ fn rows(
     let mut members = Members::new(*context, mapping, code);
     members.smem_operand = smem_operand;
     let sum = "sums[j / 2][h * 2 + j % 2]";
-    // As others would read it from memory.
+    // Rounded as other readers would read it from memory.
     members.assign(first.id, &rounded(Precision::Bf16, sum));
     let read = second.and_then(|second| context.schedule.nodes[second.id].operands[0].at()).map(|(read, _)| read);
     let mut stores = vec![];

@@ -1,9 +1,9 @@
-//! Reductions over some axes of many elements, with the elementwise work they are made of.
+//! Reductions over some axes, fused with elementwise work.
 //!
-//! Where neighbours in memory go to different results, threads stand side by side over results, and walk along what is
-//! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there
-//! are enough: with one, too little of the memory is under way at once. Long reductions are cut, and the parts added up
-//! in a second pass.
+//! If consecutive elements belong to different results, threads are mapped to results and loop over the reduced axes;
+//! if they belong to one result, threads share it. Each thread loads several contiguous elements at a time if there are
+//! enough, because with one too few loads are in flight. Long reductions are split, and a second pass combines the
+//! parts.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -19,19 +19,17 @@ use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, View, internal_error};
 
-/// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48
-/// KiB of a block.
+/// The maximum number of reductions of one kernel: their shared memory, up to 4 KiB each, stays well below the 48 KiB
+/// of a block.
 pub(crate) const MAX_TERMS: usize = 8;
 
-/// Registers of a thread for what it reads once, as it is the same for all that become one: a bias, for instance.
+/// The maximum number of registers for operands that are invariant along the reduction, such as a bias.
 const MAX_INVARIANT_REGISTERS: usize = 8;
-/// Elements that a thread reads before it joins the first of them, where it does nothing else: it would wait for each
-/// of them.
+/// Loads in flight before the first is combined, if there is no other work to hide their latency.
 const LOADS_IN_FLIGHT: usize = 4;
 
-/// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all
-/// where there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the
-/// powers of two in `largest`.
+/// Returns the kernel of these reductions with this shape. The partial results, or the results if there is one part, go
+/// to the given addresses. It also stores the members in `stored`, and the amax of those in `largest`.
 pub(crate) fn reduce(
     context: Context,
     structure: &ReductionShape,
@@ -73,31 +71,30 @@ pub(crate) fn reduce(
     Ok(code.launch(grid, block as u32))
 }
 
-/// What lies in memory, to be reduced.
+/// A reduction of values in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryReduction {
-    /// What joins two elements.
+    /// The operator.
     pub op: ReduceOp,
     /// Their type.
     pub dtype: DType,
-    /// Where they are, and what they are there.
+    /// Their address and element type.
     pub from: (Place, Cell),
-    /// Which of them.
+    /// Their view.
     pub view: View,
-    /// Where the results of the parts go, or of all where there is one part.
+    /// The address of the partial results, or of the result if there is one part.
     pub to: Place,
 }
 
 impl MemoryReduction {
-    /// Neighbours that a thread can take at a time.
+    /// Returns the vector width of loads.
     fn lanes(&self, structure: &ReductionShape) -> usize {
         let lanes = structure.lanes();
         if beside(&self.view.runs(), self.view.offset, self.dtype.into()) == lanes { lanes } else { 1 }
     }
 }
 
-/// As [`reduce`], of what lies in memory: one kernel for all that can be taken this many neighbours at a time, as far
-/// as it has room.
+/// As [`reduce`], for values in memory: one kernel for all with the same vector width, up to the limit.
 pub(crate) fn reduce_memory(structure: &ReductionShape, all: &[MemoryReduction]) -> Vec<Launch> {
     let (wide, single): (Vec<_>, Vec<_>) = all.iter().partition(|reduced| reduced.lanes(structure) > 1);
     let chunks = wide.chunks(MAX_TERMS).chain(single.chunks(MAX_TERMS));
@@ -110,7 +107,7 @@ fn reduce_together(structure: &ReductionShape, all: &[&MemoryReduction]) -> Laun
     let mut terms: Vec<ReductionTerm> = vec![];
     for (number, reduced) in all.iter().enumerate() {
         let &MemoryReduction { op, dtype, from, ref view, to } = *reduced;
-        // What was read for one before is at hand.
+        // A value loaded before is reused.
         let same = all[..number].iter().position(|other| (other.from, &other.view, other.dtype) == (from, view, dtype));
         let operand = match same.map(|other| terms[other].operand.clone()) {
             Some(operand) => operand,
@@ -136,7 +133,7 @@ fn reduce_together(structure: &ReductionShape, all: &[&MemoryReduction]) -> Laun
     code.launch(grid, block as u32)
 }
 
-/// What is reduced, and where its result goes.
+/// A reduction and the address of its result.
 struct ReductionTerm {
     operand: String,
     op: ReduceOp,
@@ -144,18 +141,17 @@ struct ReductionTerm {
     place: Place,
 }
 
-/// What is done for all elements that become one.
+/// The work for all elements of one result.
 struct Loop<'a> {
     /// The reductions.
     terms: &'a [ReductionTerm],
-    /// What is read before all of them.
+    /// The invariant loads before the loop.
     same: &'a [PrefetchedValue],
-    /// Elements that are read before the first of them is joined.
+    /// The number of loads in flight.
     at_once: usize,
 }
 
-/// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it
-/// with.
+/// Wraps the work for a thread's elements in its loops, and returns the grid and block size.
 fn finish(
     mut code: Code,
     structure: &ReductionShape,
@@ -165,7 +161,7 @@ fn finish(
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
     let beside = structure.beside();
-    // Neighbours go to results of their own, or to one.
+    // Lanes belong to separate results, or to one.
     let sums = if beside { lanes } else { 1 };
     for (number, ReductionTerm { operand, op, .. }) in terms.iter().enumerate() {
         let sum = format!("s{number}[{}]", if beside { "j" } else { "0" });
@@ -261,7 +257,7 @@ mod tests {
         assert_eq!((loads(&two), loads(&three)), (vec![1], vec![2]));
         let many: Vec<MemoryReduction> = (0..10).map(|number| of(ReduceOp::Sum, number * far, far, &dense)).collect();
         assert_eq!(loads(&many), [8, 2], "what threads share has to fit a block");
-        // Elements that do not lie side by side are taken one at a time, by a kernel of their own.
+        // Non-contiguous elements are loaded one at a time, by a separate kernel.
         three.push(of(ReduceOp::Sum, 0, 5 * far, &View::contiguous(&[768, 1576]).transpose(&[1, 0])));
         assert_eq!(loads(&three), [2, 0]);
     }

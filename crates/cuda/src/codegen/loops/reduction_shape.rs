@@ -1,34 +1,34 @@
-//! Which elements of an array a reduction makes one, and how threads share that work.
+//! The shape of a reduction, and how threads share its work.
 
 use bilevel_plan::Run;
 
-/// Which elements are reduced to one: axes of the elements in row-major order, neighbours of a kind merged.
+/// The axes of a reduction in row-major order, with adjacent axes of one kind merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReductionShape {
     pub axes: Vec<Axis>,
 }
 
-/// Neighbouring axes that are all kept or all reduced.
+/// Adjacent axes that are all kept or all reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub length: usize,
     pub kept: bool,
 }
 
-/// Threads of a block in which results stand side by side, and how many may stand so.
+/// Threads of a block if they are mapped to results, and the possible numbers of results side by side.
 pub(crate) const BLOCK: usize = 256;
 const SIDES: [usize; 3] = [32, 16, 8];
-/// Threads of a block in which they share results.
+/// Threads of a block if they share results.
 pub(crate) const SHARED_BLOCK: usize = 128;
-/// Blocks worth having: as many as a large GPU runs at once.
+/// The desired number of blocks: as many as a large GPU runs at once.
 const MIN_BLOCKS: usize = 1024;
-/// A part of a reduction has at least this many elements.
+/// The minimum number of elements of a part.
 const MIN_PART_ELEMENTS: usize = 32;
-/// Neighbours that a thread takes at a time.
+/// The maximum vector width.
 pub(crate) const LANES: usize = 4;
 
 impl ReductionShape {
-    /// Of a reduction over these axes of a shape.
+    /// Returns the shape of a reduction over these axes.
     pub fn new(shape: &[usize], reduced: &[usize]) -> Self {
         let mut axes: Vec<Axis> = vec![];
         for (axis, &length) in shape.iter().enumerate().filter(|(_, length)| **length != 1) {
@@ -45,22 +45,22 @@ impl ReductionShape {
         self.axes.iter().filter(|axis| axis.kept == kept).map(|axis| axis.length).product()
     }
 
-    /// Number of results.
+    /// Returns the number of results.
     pub fn kept(&self) -> usize {
         self.count(true)
     }
 
-    /// Number of elements that become one.
+    /// Returns the number of elements per result.
     pub fn reduced(&self) -> usize {
         self.count(false)
     }
 
-    /// True if neighbours go to different results.
+    /// True if consecutive elements belong to different results.
     pub fn beside(&self) -> bool {
         self.axes.last().is_some_and(|axis| axis.kept)
     }
 
-    /// The length of rows whose columns are reduced, where that is all there is.
+    /// Returns the row length of a pure column reduction.
     pub fn columns(&self) -> Option<usize> {
         match self.axes[..] {
             [rows, columns] if !rows.kept && columns.kept => Some(columns.length),
@@ -68,8 +68,8 @@ impl ReductionShape {
         }
     }
 
-    /// What is left of one of this many leading elements, all kept; `None` if something of them is reduced, or an axis
-    /// lies across the border.
+    /// Returns the shape without this many leading elements, all kept; `None` if some are reduced, or an axis crosses
+    /// the boundary.
     pub fn without_leading(&self, count: usize) -> Option<ReductionShape> {
         let (mut axes, mut missing) = (self.axes.iter().copied(), count);
         let mut rest = vec![];
@@ -88,7 +88,7 @@ impl ReductionShape {
         Some(ReductionShape { axes: rest })
     }
 
-    /// The kept or the reduced axes, as runs over the elements.
+    /// Returns the runs of the kept or of the reduced axes.
     pub fn runs(&self, kept: bool) -> Vec<Run> {
         let mut stride = 1;
         let mut runs = vec![];
@@ -101,7 +101,7 @@ impl ReductionShape {
         runs
     }
 
-    /// Threads that share a result, where they do.
+    /// Returns the number of threads that share a result.
     pub fn sharing(&self) -> usize {
         match self.reduced().next_power_of_two() {
             few @ 0..=32 => few.max(1),
@@ -109,8 +109,8 @@ impl ReductionShape {
         }
     }
 
-    /// Neighbours that a thread takes at a time: all of one result, or of as many results. They never lie across the
-    /// end of an axis.
+    /// Returns the vector width of a thread: within one result, or across as many results. Vectors never cross the end
+    /// of an axis.
     pub fn lanes(&self) -> usize {
         let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
         let few = SIDES[SIDES.len() - 1] * LANES;
@@ -118,15 +118,14 @@ impl ReductionShape {
         if whole && enough { LANES } else { 1 }
     }
 
-    /// Threads of a block that stand side by side, each with its neighbours: as many as leave the fewest without a
-    /// result.
+    /// Returns the number of threads side by side, chosen to leave the fewest idle.
     pub fn side(&self) -> usize {
         let (kept, lanes) = (self.kept(), self.lanes());
         let places = |side: &usize| kept.next_multiple_of(side * lanes);
         SIDES.into_iter().min_by_key(places).unwrap_or(SIDES[0])
     }
 
-    /// Into how many parts a reduction is cut.
+    /// Returns the number of parts of a split reduction.
     pub fn parts(&self) -> usize {
         let blocks = if self.beside() {
             self.kept().div_ceil(self.side() * self.lanes())

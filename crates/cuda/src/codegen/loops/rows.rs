@@ -1,4 +1,4 @@
-//! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
+//! Loops over rows: a group of threads holds a row in registers and reduces it.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -12,19 +12,19 @@ use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
-/// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
+/// The maximum number of columns per thread, and the number of rows up to which each column has a thread.
 const MAX_COLUMNS_PER_THREAD: usize = 8;
 const MAX_FEW_ROWS: usize = 32;
-/// Threads of a block of short rows.
+/// Threads per block for short rows.
 const BLOCK: usize = 128;
-/// Threads that can add up without a block.
+/// Threads of a warp, which reduce by shuffles.
 pub(crate) const WARP: usize = 32;
-/// Threads of a block at most.
+/// The maximum number of threads per block.
 const MAX_BLOCK_THREADS: usize = 1024;
-/// Longest row.
+/// The maximum row length.
 pub(crate) const MAX_ROW_LENGTH: usize = MAX_BLOCK_THREADS * MAX_COLUMNS_PER_THREAD;
 
-/// How threads share rows.
+/// The distribution of rows over threads.
 #[derive(Clone, Copy)]
 pub(crate) struct RowThreads {
     /// Elements of a row.
@@ -36,36 +36,36 @@ pub(crate) struct RowThreads {
 }
 
 impl RowThreads {
-    /// Of `n` elements in rows of this length.
+    /// Distributes `n` elements in rows of this length.
     pub fn of((n, length): (usize, usize)) -> Self {
         let deep = if n <= MAX_FEW_ROWS * length { 1 } else { MAX_COLUMNS_PER_THREAD };
-        // A search for the largest element may have longer rows than a sum.
+        // An argmax may have longer rows than a sum.
         let threads = length.div_ceil(deep).next_power_of_two().min(MAX_BLOCK_THREADS);
-        // More than a warp can only add up between them as a whole block.
+        // More threads than a warp can only reduce as a whole block.
         RowThreads { length, threads, block: if threads > WARP { threads } else { BLOCK } }
     }
 
-    /// Rows of a block.
+    /// Returns the rows per block.
     pub fn together(self) -> usize {
         self.block / self.threads
     }
 
-    /// The elements of a thread.
+    /// Returns the thread mapping.
     pub fn mapping(self) -> ThreadMapping {
         ThreadMapping::row(self.length, self.threads)
     }
 }
 
-/// The sinks of a loop over rows.
+/// The reductions of a loop over rows.
 #[derive(Default)]
 pub(crate) struct RowReductions {
-    /// Those that stay within rows.
+    /// Reductions within rows.
     pub inner: Vec<SegmentReduction>,
-    /// Those that reduce columns on the way.
+    /// Column reductions in registers.
     pub columns: Vec<ColumnReduction>,
-    /// Others, each with a place of its own for what it reads, to be reduced afterwards.
+    /// Other reductions, with the address to which their operand is stored for a later kernel.
     pub kept: Vec<(usize, Place)>,
-    /// Largest powers of two.
+    /// Amax members.
     pub largest: Vec<usize>,
 }
 
@@ -76,8 +76,8 @@ impl RowReductions {
     }
 }
 
-/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces
-/// columns, a block takes many rows, one after the other.
+/// Returns the kernel of a loop over `n / length` rows that stores the members in `stored` and the operands or results
+/// of reductions. With column reductions, a block processes many rows in sequence.
 pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
@@ -103,7 +103,7 @@ pub(crate) fn rows(
         None
     } else {
         start.push(format!("const U given = (U){turn} * {together} + threadIdx.x / {threads};"));
-        // Threads without a row go along, so that all of a warp can add up.
+        // Threads without a row participate, so that whole warps can reduce.
         start.push(format!("const U row = given < {rows} ? given : {rows} - 1;"));
         Some(format!("given < {rows}"))
     };
@@ -112,8 +112,8 @@ pub(crate) fn rows(
     }
     let mut members = Members::new(context, mapping, &mut code);
     if !columns.is_empty() {
-        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it
-        // computes the one before.
+        // With few blocks, no other work hides the latency of loads: the next row is prefetched while the current one
+        // is computed.
         members.prefetch.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];
@@ -172,7 +172,7 @@ pub(crate) fn rows(
         );
         code.line(body.trim());
         if !inner.is_empty() || sums == 1 {
-            // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.
+            // The copy of this row, and the partial sums of its warps, are no longer read.
             code.line("__syncthreads();");
         }
         code.line("}");
@@ -182,7 +182,7 @@ pub(crate) fn rows(
     Ok(code.launch([blocks, 1], block as u32))
 }
 
-/// What a sink of a loop over rows reads, where that is memory already.
+/// Returns the operand of a reduction, if it is already in memory.
 pub(crate) fn read_from_memory<'a>(context: &Context<'a>, sink: usize) -> Option<&'a Operand> {
     let operand = &context.schedule.nodes[sink].operands[0];
     let memory = context.schedule.access(sink, operand) == Some(bilevel_plan::Access::Memory);

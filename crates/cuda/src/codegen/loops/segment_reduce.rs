@@ -1,13 +1,12 @@
-//! Sinks of a loop over rows that stay within rows, reduced where a row is at hand.
+//! Segment reductions: reductions within the rows of a loop.
 //!
-//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the place of result k's first element in
-//! it, and `reduced(r)` how far from there its element r is,
+//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the offset of result k's first element, and
+//! `reduced(r)` the offset of its element r from there,
 //!
 //! y\[row·K + k\] = ⊕ᵣ x\[row·l + kept(k) + reduced(r)\],   k < K, r < R, K·R = l.
 //!
-//! The threads of a row hold it in registers, each some columns, so they lay it out in shared memory first. There,
-//! neighbouring threads of a warp take the elements of one result in turn, as many of them as there are threads to
-//! spare, and join what they have by shuffles: an order that is the same in every run.
+//! The threads of a row hold it in registers, so they copy it to shared memory first. There, adjacent threads of a warp
+//! share the elements of one result and combine them by shuffles, in a deterministic order.
 
 use crate::codegen::kernel::{Cell, Code, c_type, decode};
 use crate::codegen::loops::reduction_shape::ReductionShape;
@@ -16,26 +15,26 @@ use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
-/// Bytes of shared memory that the rows of a block may take: a kernel can have 48 KiB, of which sums across warps need
-/// up to 2.
+/// The maximum shared memory of a block's rows in bytes: a kernel has 48 KiB, of which reductions across warps need up
+/// to 2.
 const MAX_SMEM_BYTES: usize = 44 << 10;
 
-/// A sink that stays within rows.
+/// A segment reduction.
 pub(crate) struct SegmentReduction {
     /// The member.
     pub sink: usize,
-    /// What joins two elements.
+    /// The operator.
     pub op: ReduceOp,
-    /// Their type, and that of the result.
+    /// The element type of operand and result.
     pub dtype: DType,
-    /// Where the results go.
+    /// The address of the results.
     pub place: Place,
-    /// Which elements of a row are reduced to one.
+    /// The shape of the reduction within a row.
     pub row: ReductionShape,
 }
 
-/// Which elements of a row are reduced to one, where a reduction of `n` elements stays within rows of this length, and
-/// those of a block fit shared memory.
+/// Returns the shape within a row, if a reduction of `n` elements stays within rows of this length and those of a block
+/// fit shared memory.
 pub(crate) fn within_rows(
     structure: &ReductionShape,
     (n, length): (usize, usize),
@@ -46,20 +45,20 @@ pub(crate) fn within_rows(
     (n > 0 && bytes <= MAX_SMEM_BYTES).then(|| structure.without_leading(n / length)).flatten()
 }
 
-/// Threads that share a result of a row: a power of two within a warp, so that all of them stay side by side.
+/// Returns the number of threads that share a result: a power of two within a warp.
 fn sharers(row: &ReductionShape, threads: usize) -> usize {
     let to_spare = threads / row.kept().next_power_of_two();
     to_spare.min(row.reduced().next_power_of_two()).clamp(1, WARP)
 }
 
-/// Writes the reductions of rows, each with the text of lane j of what it reads. Results are stored where `live` holds,
-/// if anything. All threads of the block must come by.
+/// Emits the reductions of rows, each with the expression of lane j of its operand. Results are stored if `live` holds.
+/// Must be reached by every thread (contains `__syncthreads`).
 pub(crate) fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[(String, &SegmentReduction)]) {
     let RowThreads { length, threads, .. } = sharing;
     let mapping = sharing.mapping();
     let Some(size) = sinks.iter().map(|(_, sink)| sink.dtype.size()).max() else { return };
     code.head(format!("__shared__ __align__(16) unsigned char held[{}];", sharing.together() * length * size));
-    // Sinks that read the same value read one copy of it.
+    // Reductions of the same value share one copy.
     let mut copies: Vec<(&str, Vec<&SegmentReduction>)> = vec![];
     for (value, sink) in sinks {
         match copies.iter_mut().find(|(other, _)| other == value) {
@@ -75,7 +74,7 @@ pub(crate) fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, si
         let copy = format!("x{number}");
         code.line(format!("{c}* const {copy} = ({c}*)held{own};"));
         if number > 0 {
-            // Nobody reads the copy before any more.
+            // The previous copy is no longer read.
             code.line("__syncthreads();");
         }
         put(code, mapping, (&copy, cell), value, &[]);
@@ -84,7 +83,7 @@ pub(crate) fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, si
     }
 }
 
-/// One reduction of the row whose copy has this name.
+/// Emits one reduction of the row whose copy has this name.
 fn reduced(code: &mut Code, threads: usize, live: Option<&str>, sink: &SegmentReduction, copy: &str) {
     let SegmentReduction { op, dtype, place, row, .. } = sink;
     let (kept, reduced, sharers) = (row.kept(), row.reduced(), sharers(row, threads));
@@ -99,7 +98,7 @@ fn reduced(code: &mut Code, threads: usize, live: Option<&str>, sink: &SegmentRe
         code.line(format!("{c} s = {op:?}::first<{c}>();"));
         code.line(join("0"));
     } else {
-        // There are threads for all results at once, and those without one go along, so that all of a warp can add up.
+        // There are enough threads for all results, and idle ones participate, so that whole warps can reduce.
         code.line("{");
         code.line(format!("const u32 k = t / {sharers};"));
         code.line(format!("{c} s = {op:?}::first<{c}>();"));
