@@ -11,7 +11,7 @@ fn gpu() -> Cuda {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn a_gpu_does_what_every_executor_must() {
+fn a_gpu_passes_the_conformance_suite() {
     let cuda = gpu();
     let failures = conformance::check_all(&cuda, 0..2).unwrap();
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);

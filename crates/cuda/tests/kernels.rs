@@ -126,7 +126,7 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
 
 /// What warps leave each other for a sum is written over when a block comes by with its next row.
 #[test]
-fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_before() {
+fn a_block_that_repeats_its_only_sum_synchronises_before_it() {
     let barriers = |sums: usize| {
         let g = Graph::new();
         let shape = [1600, 768];

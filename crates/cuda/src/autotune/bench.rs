@@ -63,7 +63,7 @@ impl<'a> Trial<'a> {
     /// Captures something, this many times in each of several streams: in a graph it takes the same time as in a
     /// program, without launch overhead of the host.
     pub fn record(&self, times: u32, put: impl Fn(usize) -> Result<()>) -> Result<Captured> {
-        let wrong = |e| failed("record a trial", e);
+        let wrong = |e| failed("capture a trial", e);
         let mut events = Events::new();
         // SAFETY: the stream is the device's; only the holder of the lock submits to it, and all forked streams join
         // it.
@@ -91,7 +91,7 @@ impl<'a> Trial<'a> {
     /// the next; for the same reason the first one also runs once before, uncounted.
     pub fn seconds_of(&self, recorded: &[&Captured]) -> Result<Vec<f64>> {
         let (queue, mut events) = (self.device.queue(), Events::timed());
-        let wrong = |e| failed("tell the time", e);
+        let wrong = |e| failed("read the time of an event", e);
         // SAFETY: the stream is the device's; the graphs use the memory of the trial, which lives as long as the lock.
         unsafe {
             recorded.first().map_or(Ok(()), |first| first.start(queue))?;

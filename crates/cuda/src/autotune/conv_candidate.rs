@@ -89,7 +89,7 @@ impl UncompiledCandidate {
                     PreparedLaunch::Kernel(functions.first().copied().ok_or_else(|| internal_error("a kernel"))?)
                 }
                 Work::Gemm(product) => PreparedLaunch::Gemm(device.products()?.ready(product, device)?),
-                _ => return Err(internal_error("how to rehearse a step")),
+                _ => return Err(internal_error("a prepared launch of a candidate")),
             };
             Ok((work, ready))
         };

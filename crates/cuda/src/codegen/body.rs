@@ -63,7 +63,7 @@ impl<'a, 'c> Members<'a, 'c> {
             let Operand::Constant(value) = operand else { unreachable!("an operand is a constant or in memory") };
             return Ok(self.code.number(*value, constant));
         };
-        let access = expect(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
+        let access = expect(schedule.access(member, operand), "the access of a loop to an operand", node.location)?;
         if access == Access::Memory {
             let reduces = matches!(node.kind, Kind::Reduce(..) | Kind::ArgMax);
             let full = match schedule.role(member) {
@@ -124,7 +124,7 @@ impl<'a, 'c> Members<'a, 'c> {
             Kind::InlineGather { .. } => self.fetched(member)?,
             Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
             Kind::ArgMax => return self.row_argmax(member),
-            _ => return Err(bilevel_plan::internal_error("how to compute a member of a loop")),
+            _ => return Err(bilevel_plan::internal_error("an expression for a member of a loop")),
         };
         Ok(self.assign(member, &text))
     }

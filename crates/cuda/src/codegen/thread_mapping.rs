@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_of_a_row_is_one_lane_of_one_thread_and_nobody_reads_beyond_it() {
+    fn every_column_of_a_row_is_one_lane_of_one_thread_and_none_is_out_of_bounds() {
         // Few rows, with a thread per column, and many rows.
         for (rows, length) in (1..=3000).flat_map(|length| [(1, length), (1000, length)]) {
             let RowThreads { threads, .. } = RowThreads::of((rows * length, length));

@@ -45,7 +45,7 @@ impl LaterRun {
             let prepared = match joined {
                 Some(Ok(prepared)) => prepared,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Err(internal_error("the thread that plans a program")),
+                None => Err(internal_error("the thread that compiles a program")),
             };
             let program = self.bindings.program();
             let planned = prepared.and_then(|compiled| Executable::new(compiled, program, None, &self.device));
@@ -57,7 +57,7 @@ impl LaterRun {
         match &mut self.state {
             CompileState::There(planned) => Ok((&self.bindings, planned)),
             CompileState::Failed(error) => Err(error.clone()),
-            CompileState::Coming(_) => Err(internal_error("a program that was planned")),
+            CompileState::Coming(_) => Err(internal_error("a compiled program")),
         }
     }
 }

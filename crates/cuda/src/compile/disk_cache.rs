@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_found_again_unless_a_byte_of_it_is_another() {
+    fn a_stored_entry_is_found_unless_a_byte_of_it_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
         let key = Cache::key(&["source", "sm_90"]);

@@ -71,7 +71,7 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
 /// Returns the operator, type, shape and result of a reduction.
 fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, ReductionShape, Place)> {
     let node = &context.schedule.nodes[id];
-    let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the reduction of a sink")) };
+    let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the operator of a reduction")) };
     let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
     Ok((*op, node.dtype, ReductionShape::new(&view.shape, axes), context.place(id)?))
 }

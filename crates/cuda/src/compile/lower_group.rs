@@ -188,6 +188,6 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         | Kind::Reduce(..)
         | Kind::AmaxExponent
         | Kind::ArgMax
-        | Kind::InlineGather { .. } => return Err(Error::at(internal_error("how to run an operation"), line)),
+        | Kind::InlineGather { .. } => return Err(Error::at(internal_error("a kernel for an operation"), line)),
     })
 }

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_kernels_are_compiled_apart_and_no_unit_is_empty() {
+    fn long_kernels_are_in_separate_units_and_no_unit_is_empty() {
         let lengths = [1, 9, 1, 8, 2, 7, 1];
         let units = shared_out((0..7).collect(), |kernel| lengths[kernel], 4);
         assert_eq!(units, [vec![1], vec![3], vec![5], vec![4, 0, 2, 6]]);

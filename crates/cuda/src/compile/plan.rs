@@ -275,7 +275,7 @@ fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
     for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
         let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
-        let place = |id: usize| expect(map.nodes[id], "the memory of a state", line);
+        let place = |id: usize| expect(map.nodes[id], "the memory of a carried cast", line);
         let span = |id: usize| Ok(Span { place: place(id)?, bytes: schedule.nodes[id].bytes() });
         let (from, to, count) = (place(input)?, place(state)?, schedule.nodes[input].count());
         let launch = match (&node.kind, power) {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_columns_are_folded_beside_what_reads_the_rows() {
+    fn the_second_pass_of_column_sums_runs_concurrently_with_readers_of_the_rows() {
         let g = Graph::new();
         let x = g.input("x", [4096, 768], DType::F32);
         let y = (x - x.max([1]).broadcast([0], [4096, 768])).exp();
@@ -482,7 +482,7 @@ mod tests {
 
     /// Steps run concurrently unless one declares to write memory that the other declares to access.
     #[test]
-    fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {
+    fn every_address_of_a_step_is_in_a_span_it_declares() {
         let mut found = 0;
         for number in 0..260 {
             let seed = number / 2;
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_two_products_in_halves_is_written_in_halves_by_the_loop_that_computes_it() {
+    fn a_bounded_value_between_two_fp16_products_is_written_as_fp16_by_its_loop() {
         let (rows, narrow, wide) = (1600, 768, 3072);
         let g = Graph::new();
         let shapes = [vec![narrow], vec![narrow], vec![narrow, wide], vec![wide], vec![wide, narrow], vec![narrow]];

@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_computed_begins_so_many_bytes_from_its_place_whatever_its_elements_are() {
+    fn byte_offsets_are_respected_for_every_element_type() {
         let place = |number| Place { region: Region::Input(number), offset: 512 };
         let begun = |geometry: &Geometry| {
             let at = [(place(0), 32), (place(1), 64), (place(2), 96)];

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn images_with_channels_last_are_convolved_as_they_lie() {
+    fn channels_last_images_are_convolved_without_copies() {
         let program = channels_last(&network(Precision::Tf32)).unwrap();
         let found = moved(&program);
         assert_eq!(found.len(), 8);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_elements_to_and_from_two_bytes_compiles() {
+    fn conversions_to_and_from_bf16_compile() {
         let program = channels_last(&network(Precision::Bf16)).unwrap();
         let mut sources = vec![];
         for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
+    fn a_convolution_that_is_faster_as_a_gemm_is_planned_as_one_on_the_same_operands() {
         let (small, large) = (4, 32);
         let kernel = View::contiguous(&[64, 64, 3, 3]);
         let dims = ConvDims {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_round_is_convolved_as_it_was() {
+    fn convolutions_in_full_precision_keep_their_layout() {
         let program = network(Precision::Full);
         assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
     }

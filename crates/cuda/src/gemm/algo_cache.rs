@@ -84,7 +84,7 @@ mod tests {
     use crate::gemm::key::tests::example;
 
     #[test]
-    fn a_way_is_found_by_the_same_gpu_and_version_alone_and_a_damaged_one_is_as_good_as_none() {
+    fn an_algorithm_is_found_only_by_the_same_gpu_and_version_and_a_damaged_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
         let (algos, algo) = (AlgoCache::new(&cache, "gpu", 7), [1, 2, 3, 4, 5, 6, 7, u64::MAX]);

@@ -151,7 +151,7 @@ impl Blas {
                 &raw mut count,
             );
             let _ = result::destroy_matmul_pref(preference);
-            let wrong = |e| failed(&format!("find a algo to compute {key:?}"), e);
+            let wrong = |e| failed(&format!("find an algorithm for {key:?}"), e);
             asked.result().map_err(wrong)?;
             let given = &heuristics[..usize::try_from(count).unwrap_or(0).min(MAX_HEURISTICS)];
             let good = given.iter().filter(|offer| offer.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);

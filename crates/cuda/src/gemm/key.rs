@@ -135,7 +135,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_written_of_a_product_is_read_again() {
+    fn a_serialised_key_is_read_back() {
         for (factor, narrow) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
             let key = GemmKey { factor, narrow, ..example(4) };
             assert_eq!(GemmKey::read(&key.bytes()), Some(key));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_lie_inside_rows_are_put_in_order_first() {
+    fn heads_inside_rows_are_copied_first() {
         // Queries and keys of 2 images, 3 heads of 16, in rows of 144.
         let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
         let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };

@@ -14,7 +14,7 @@ impl Captured {
     /// The stream must be alive, with no other submission meanwhile, and all forked streams must have joined it when
     /// `put` returns. All resources of the work must exist whenever the graph is launched.
     pub unsafe fn new(stream: sys::CUstream, put: impl FnOnce() -> Result<()>) -> Result<Self> {
-        let wrong = |e| failed("record a step", e);
+        let wrong = |e| failed("capture a step", e);
         // The libraries load kernels lazily, and may allocate memory then, which this thread may do only in relaxed
         // mode. Nothing waits for the stream meanwhile.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -44,7 +44,7 @@ impl Captured {
     /// All its resources must exist, with no concurrent use until the graph has run.
     pub unsafe fn start(&self, stream: sys::CUstream) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { result::graph::launch(self.0, stream) }.map_err(|e| failed("start a step", e))
+        unsafe { result::graph::launch(self.0, stream) }.map_err(|e| failed("launch a graph", e))
     }
 }
 

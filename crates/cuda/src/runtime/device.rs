@@ -120,7 +120,7 @@ impl DeviceMemory {
             if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
                 Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: device.free_bytes() })
             } else {
-                failed("give memory", error)
+                failed("allocate memory", error)
             }
         })?;
         Ok(DeviceMemory { device: Arc::downgrade(device), start, bytes })
@@ -175,7 +175,7 @@ impl Device {
                 let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { HIGH_PRIORITY } else { 0 };
                 let (mut stream, kind) = (std::ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING);
                 let made = sys::cuStreamCreateWithPriority(&mut stream, kind as u32, priority).result();
-                streams.push(made.map(|()| stream).map_err(|e| failed("make a queue", e))?);
+                streams.push(made.map(|()| stream).map_err(|e| failed("create a stream", e))?);
             }
             // Freed memory stays in the process's pool, so that it can be reused at once.
             if let Ok(pool) = result::device::get_mem_pool(handle) {
@@ -286,7 +286,7 @@ impl Device {
             let pool = result::device::get_mem_pool(self.handle).map_err(|e| failed("be asked for its memory", e))?;
             let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
             let set = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut none).cast());
-            set.result().map_err(|e| failed("count its memory anew", e))
+            set.result().map_err(|e| failed("reset its peak memory", e))
         }
     }
 

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_in_one_sentence_with_what_to_do() {
+    fn a_missing_library_is_described_in_one_sentence_with_a_remedy() {
         let names = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
         for ((library, _), name) in found_libraries().into_iter().zip(names) {
             let said = Error::from(library).to_string();

@@ -45,14 +45,14 @@ pub(crate) unsafe fn start(
             }
             (Work::Convolution { at: places, workspace, .. }, PreparedLaunch::Convolution(convolved)) => {
                 let [x, w, y] = places.map(at);
-                let dnn = device.dnn().ok_or_else(|| internal_error("the library of convolutions"))?;
+                let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                 dnn.run(convolved, [x, w, y, address(*workspace)], branch)
             }
             (Work::Copy { from, to, bytes }, _) => {
                 let (from, to) = (address(*from), address(*to));
                 result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
             }
-            _ => Err(internal_error("how to start a step")),
+            _ => Err(internal_error("the prepared launch of a step")),
         }
     }
 }
@@ -91,9 +91,9 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
         unsafe { result::function::set_function_attribute(function.0, most, launch.shared as i32) }
-            .map_err(|e| failed("give a kernel the shared memory it needs", e))?;
+            .map_err(|e| failed("set the shared memory of a kernel", e))?;
     }
     // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
     unsafe { result::launch_kernel(function.0, (x, y, z), (block, 1, 1), launch.shared, stream, &mut pointers) }
-        .map_err(|e| failed("start a kernel", e))
+        .map_err(|e| failed("launch a kernel", e))
 }

@@ -186,7 +186,7 @@ impl Executable {
                     prepared.map(PreparedLaunch::Gemm).map_err(|error| error.at(step.location))
                 }
                 Work::Convolution { geometry, .. } => {
-                    let dnn = device.dnn().ok_or_else(|| internal_error("the library of convolutions"))?;
+                    let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                     let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
                     Ok(PreparedLaunch::Convolution(convolved))
                 }
@@ -299,7 +299,7 @@ impl Executable {
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
                 (GraphSegment::Stages(stages, shows), ..) => {
-                    let staged = self.plan.staged.as_ref().ok_or_else(|| internal_error("steps in stages"))?;
+                    let staged = self.plan.staged.as_ref().ok_or_else(|| internal_error("the stages of a step"))?;
                     let ((full, body), (carry_only, carry_only_body)) =
                         (self.segment(GraphSegment::Step), self.segment(GraphSegment::CarryOnly));
                     let slots = staged.slots(stages, [full, carry_only], shows);
@@ -326,7 +326,7 @@ impl Executable {
         events: &mut Events,
     ) -> Result<()> {
         let device = &*self.device;
-        let wrong = |e| failed("record a step", e);
+        let wrong = |e| failed("capture a step", e);
         // SAFETY: as for `record`.
         unsafe {
             let first = device.stream(BRANCH);
@@ -371,7 +371,7 @@ impl Executable {
         };
         // Most recently used last.
         self.graphs.push(recorded);
-        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| internal_error("a step that was recorded"))
+        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| internal_error("a captured graph"))
     }
 
     /// Runs the prologue, unless its inputs are unchanged.

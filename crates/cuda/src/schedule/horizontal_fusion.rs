@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_another_or_is_needed_sooner_stays_by_itself() {
+    fn kernels_with_dependencies_or_on_the_critical_path_are_not_fused() {
         let chain = vec![step(1, &[0], 1), step(1, &[1], 2), step(1, &[2], 3)];
         assert_eq!(made(&fuse_horizontally(chain)), [(1, 1), (1, 2), (1, 3)]);
         // The first is on the critical path, and the second can start only near its end.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_used_again_keeps_kernels_apart() {
+    fn kernels_that_reuse_memory_are_not_fused() {
         let steps = vec![step(1, &[0], 5), step(500, &[5], 6), step(1, &[1], 5), step(500, &[5], 7)];
         assert_eq!(made(&fuse_horizontally(steps)), [(1, 5), (1, 6), (1, 5), (1, 7)]);
     }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_computes_what_its_steps_do_one_by_one_in_whatever_order_streams_run() {
+    fn a_pipeline_computes_the_same_as_sequential_steps_in_any_stream_order() {
         let plan = plan(&program(), None, true).unwrap();
         let pipeline = plan.pipeline.as_ref().unwrap();
         // The first weights are not needed after the outer gradient, and are updated in place like the sum.
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_only_at_the_end_of_a_step_or_written_in_place_is_no_chain() {
+    fn loops_with_late_or_in_place_carries_are_not_pipelined() {
         let g = Graph::new();
         let x = g.input("x", [64, 64], DType::F32);
         let planned = |next: Tensor| plan(&Program::builder(&g).carry(x, next).build().unwrap(), None, true).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_of_about_the_same_length() {
+    fn pipelines_have_about_the_same_length() {
         let plan = plan(&program(), None, true).unwrap();
         let pipeline = plan.pipeline.as_ref().unwrap();
         let lengths = |mut steps: usize| {

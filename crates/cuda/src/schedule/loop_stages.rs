@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_leave_what_whole_steps_do_in_whatever_order_streams_run() {
+    fn stages_compute_the_same_as_sequential_steps_in_any_stream_order() {
         let plan = plan(&program(8), None, true).unwrap();
         assert!(plan.carry_only.is_some(), "the mean is an output only");
         for count in 1..=5 {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_take_as_long_as_the_longer_of_them() {
+    fn two_overlapped_stages_take_as_long_as_the_longer_one() {
         let plan = plan(&program(512), None, true).unwrap();
         let staged = plan.staged.as_ref().unwrap();
         let carry_only = plan.carry_only.as_deref().unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_all_that_is_carried_is_not_halved() {
+    fn a_step_that_depends_on_all_carried_values_has_no_stages() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [64, 64], DType::F32));
         let planned = |[next_x, next_y]: [Tensor; 2]| {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_twice_for_the_same() {
+    fn no_event_is_waited_for_twice() {
         // All read the result of the first step; the long chain is on the first stream, the others on the second.
         let mut steps = vec![step(&[], &[0])];
         steps.extend((1..8).map(|n| step(&[n - 1, 0], &[n])));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_run_after_a_failure_waits_for_all_that_may_fail_before_it() {
+    fn steps_that_are_skipped_after_a_failure_wait_for_all_checks_before_them() {
         let kernel = |write: fn(&mut Code)| {
             let mut code = Code::default();
             write(&mut code);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_gpu_waits_for_all_before_it() {
+    fn a_step_that_occupies_the_whole_gpu_waits_for_all_before_it() {
         let mut launch = Code::default().launch([1, 1], 1);
         launch.shared = 1 << 16;
         let filling = || Step { work: Work::Kernel(launch.clone()), ..step(&[], &[]) };

@@ -31,9 +31,7 @@ pub(crate) fn attach_epilogues(
             if wanted && can_follow(low, grouping, order, group, product) {
                 let Some(other) = grouping.group_of[product] else { continue };
                 if !order.contract(group, other) {
-                    return Err(internal_error(
-                        "an order for a product and its loop, between which nothing must happen",
-                    ));
+                    return Err(internal_error("an acyclic order after attaching an epilogue"));
                 }
                 grouping.groups[other].members.clear();
                 grouping.groups[group].members.insert(0, product);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn its_weights_are_computed_again_for_the_way_back_and_not_kept_until_then() {
+    fn attention_weights_are_recomputed_in_the_backward_pass() {
         struct Again;
         impl Target for Again {
             fn limits(&self) -> Limits {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_that_must_wait_for_another_reader_of_the_first_stays_apart() {
+    fn a_product_that_must_wait_for_another_reader_of_the_first_is_not_fused() {
         let g = Graph::new();
         let [q, k, v] = inputs(&g);
         let scores = q.matmul(k.transpose([0, 1, 3, 2]));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_across_a_loop_are_not_a_strip() {
+    fn a_transposed_loop_is_not_fused() {
         let g = Graph::new();
         let [q, k, v] = inputs(&g);
         let weights = nn::softmax(q.matmul(k.transpose([0, 1, 3, 2])), 3);

@@ -140,7 +140,7 @@ impl Fuser<'_> {
         });
         let group = self.order.add_group();
         let joined = self.join(group, id, place).then_some(group);
-        expect(joined, "a place for a new group in the order", node.location)
+        expect(joined, "a position for a new group", node.location)
     }
 
     /// Returns the row length of a reduction over trailing axes, if it is within the limit.
@@ -322,7 +322,7 @@ impl Fuser<'_> {
         });
         if registers {
             if !self.order.contract(group, other) {
-                return Err(internal_error("an order for two loops between which nothing must happen"));
+                return Err(internal_error("an acyclic order after merging two loops"));
             }
             grouping.groups[group].members = all;
             grouping.groups[group].domain = Some(domain);

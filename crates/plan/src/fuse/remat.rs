@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_product_is_computed_from_it_again() {
+    fn functions_of_a_product_are_recomputed_from_it() {
         let g = Graph::new();
         let [x, w, b, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("b", &[50]), ("v", &[50, 7])]
             .map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_computed_again_is_no_reason_to_keep_what_follows_from_it() {
+    fn a_rematerialised_value_is_no_reason_to_store_its_functions() {
         let g = Graph::new();
         let [x, w, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("v", &[50, 7])]
             .map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_changes_is_not_copied_for_what_follows_from_it() {
+    fn a_value_that_a_step_changes_is_not_copied_for_rematerialisation() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F32));
         let sign = x.sign();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_copied_into_order_once_for_all_products_that_read_them_where_a_machine_wants_that() {
+    fn heads_are_copied_once_for_all_products_if_the_target_wants_one_batch_stride() {
         let g = Graph::new();
         // Two images, five places, three heads of four.
         let [q, k] = ["q", "k"].map(|name| g.input(name, [2, 5, 12], DType::F32));

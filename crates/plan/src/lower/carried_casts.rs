@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_of_a_carried_input_is_made_where_it_is_updated_and_lies_where_it_lay() {
+    fn the_cast_of_a_carried_input_is_computed_with_its_update_in_place() {
         let schedule = schedule(Precision::Bf16, true);
         assert_eq!(forms(&schedule), [CastForm::Bf16]);
         let [of_w, of_copy] = &schedule.carries[..] else { panic!("the weights, and their copy") };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_have_their_power_of_two_carried_with_them() {
+    fn the_amax_of_a_scaled_fp16_cast_is_carried_with_it() {
         let schedule = schedule(Precision::Tf32, true);
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent, CastForm::ScaledF16]);
         assert_eq!(schedule.initial_casts[1].amax, Some(schedule.initial_casts[0].cast));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_a_bias_is_carried_where_it_bounds_what_products_read() {
+    fn the_amax_of_a_bias_is_carried_if_it_bounds_operands_of_products() {
         let g = Graph::new();
         // More elements than a bias may have.
         let x = g.input("x", [96, 104], DType::F32);
@@ -153,7 +153,7 @@ mod tests {
         let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent]);
         // The loop that updates the bias also computes its amax.
-        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its exponents") };
+        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias and its amax") };
         let [next, exponents] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
         assert!(next.is_some() && next == exponents);
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_loop_or_rounding_or_readers_of_what_is_new_nothing_is_carried() {
+    fn without_a_loop_rounding_or_readers_of_the_next_value_no_cast_is_carried() {
         assert!(schedule(Precision::Full, true).initial_casts.is_empty());
         assert!(
             schedule(Precision::Bf16, false).initial_casts.is_empty()

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_results_of_two_bytes_alone_has_two_bytes_itself() {
+    fn copies_and_concatenations_of_two_byte_results_have_two_bytes() {
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
         let (a, b) = (x.matmul(w), w.matmul(x));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_narrow_copies_reads_and_writes_two_bytes_of_what_products_read_and_give() {
+    fn products_read_and_write_two_bytes_if_the_target_supports_it() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let y = x.tanh().matmul(w).tanh().matmul(w.t());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_what_a_loop_computes_are_rounded_in_that_loop_unless_they_are_small() {
+    fn parts_of_a_loops_result_are_rounded_in_that_loop_unless_they_are_small() {
         let g = Graph::new();
         let [x, w, b] =
             [("x", &[8, 5][..]), ("w", &[5, 12]), ("b", &[12])].map(|(name, shape)| g.input(name, shape, DType::F32));

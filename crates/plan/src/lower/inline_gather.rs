@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn short_rows_that_loops_read_are_fetched_and_their_numbers_looked_at_once() {
+    fn gathers_of_short_rows_are_inlined_and_their_indices_checked_once() {
         assert_eq!(of_rows(4, |rows| rows.index(2, 1) * rows.index(2, 3)), [0, 2, 1]);
         assert_eq!(of_rows(4, |rows| rows.sin()), [0, 1, 1], "whole rows");
         assert_eq!(of_rows(4, |rows| rows.transpose([2, 0, 1]).exp()), [0, 1, 1]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_sampled_again_for_the_slope_by_its_places() {
+    fn the_gradient_of_sampling_an_image_gathers_again() {
         let g = Graph::new();
         let (x, at) = (g.input("x", [2, 1, 9, 9], DType::F32), g.input("at", [2, 300], DType::F32));
         let seen = nn::sample_at(x, [at.sin().reshape([2, 300, 1]), at.cos().reshape([2, 300, 1])], false);

@@ -216,7 +216,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         }
         if let Some(pads) = &pad_sums[id] {
             let sum = low.pad_sum(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
-            values.push(expect(sum, "the pieces of a sum", line)?);
+            values.push(expect(sum, "the terms of a sum of padded values", line)?);
             continue;
         }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();

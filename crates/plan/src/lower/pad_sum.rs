@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derivative_of_reading_overlapping_pieces_lays_them_over_each_other() {
+    fn the_derivative_of_reading_overlapping_patches_is_one_pad_sum() {
         let g = Graph::new();
         let x = g.input("x", [4, 10], DType::F32);
         let piece = |start: usize| (x.slice(1, start, start + 7) * (start + 2) as f64).sin();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_value_that_somebody_else_reads_is_written_by_itself() {
+    fn a_padded_value_with_another_reader_is_written_separately() {
         let g = Graph::new();
         let (x, y) = (g.input("x", [5], DType::F32), g.input("y", [6], DType::F32));
         let (x, y) = (x.pad(0, 3, 0), y.pad(0, 0, 2));

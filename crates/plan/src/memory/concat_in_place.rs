@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_do_not_lie_so_or_are_given_away_are_copied() {
+    fn parts_with_other_layouts_or_other_readers_are_copied() {
         assert_eq!(planned(|inputs| read(inputs, 1), true).1, [None, None], "side by side");
         let twice = |[x, y]: [Tensor; 2]| {
             let part = x.matmul(y);

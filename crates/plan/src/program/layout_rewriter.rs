@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reshape_keeps_an_order_that_leaves_together_what_it_joins() {
+    fn a_reshape_keeps_a_permutation_in_which_the_axes_it_merges_are_adjacent() {
         let last = vec![0, 2, 3, 1];
         // Two-by-two windows split from an image, and merged again.
         let (image, windows) = ([8, 4, 6, 10], [8, 4, 3, 2, 5, 2]);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_before_a_pool_is_added_to_slices() {
+    fn a_bias_before_a_pool_is_added_to_slices() {
         let (shape, windows) = ([2, 3, 4, 6], nn::Pool2d::of([2, 3]));
         let g = Graph::new();
         let (x, bias) = (g.input("x", shape, DType::F64), g.input("bias", [3], DType::F64));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_a_carried_table_is_changed_where_it_lies_and_no_operation_is_as_large_as_the_table() {
+    fn a_row_of_a_carried_table_is_updated_in_place_without_an_operation_of_the_tables_size() {
         let (in_place, bytes, schedule) = planned(|table, at| {
             let (old, new) = (table.take(at), table.take(at).sin());
             (table + (new - old).scatter_add(at, 0, 1000), vec![old])
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_changed_by_the_same_number_are_all_changed_where_they_lie_after_one_check_of_it() {
+    fn tables_updated_at_the_same_index_are_all_updated_in_place_after_one_check() {
         let g = Graph::new();
         let at = g.input("at", [], DType::I32);
         let mut builder = Program::builder(&g);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_also_an_output_is_changed_where_it_lies_and_copied_once_at_the_end() {
+    fn a_table_that_is_also_an_output_is_updated_in_place_and_copied_once_at_the_end() {
         let (in_place, bytes, schedule) = planned(|table, at| {
             let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
             (next, vec![next])

@@ -1,4 +1,4 @@
-//! LiveMemory-aware list scheduling: groups that free more memory than they allocate run first, otherwise program order.
+//! Memory-aware list scheduling: groups that free more memory than they allocate run first, otherwise program order.
 //!
 //! In program order, the gradients of all parameters would be live before the first is used. Used as soon as they are
 //! ready, only one of them is.

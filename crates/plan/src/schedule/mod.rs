@@ -62,7 +62,7 @@ impl Schedule {
             None => Self::planned(program, target, false)?,
             planned => planned,
         };
-        planned.ok_or_else(|| internal_error("a way to run without with_carried_casts"))
+        planned.ok_or_else(|| internal_error("a schedule without carried casts"))
     }
 
     /// Plans with or without carried casts; `None` if they do not pay.
@@ -238,7 +238,7 @@ fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order
         list_schedule(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
     let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
     if prologue.len() + body.len() != planned {
-        return Err(internal_error("an order in which every loop can run"));
+        return Err(internal_error("an acyclic order of groups"));
     }
     let running: Vec<Group> = prologue.iter().chain(&body).map(|&g| grouping.groups[g].clone()).collect();
     for (number, group) in running.iter().enumerate() {
@@ -268,7 +268,7 @@ mod tests {
         let x = g.input("x", [3], DType::F64);
         let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
         let is_refused = |program: &Program| {
-            let error = Schedule::new(program, &Machine(0)).err().expect("a plan that lacks something is refused");
+            let error = Schedule::new(program, &Machine(0)).err().expect("an incomplete plan is refused");
             assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
         };
         let mut without = program.clone();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_step_changes_runs_first_and_a_carry_that_others_read_before_is_updated_in_place() {
+    fn invariant_groups_run_first_and_a_carry_that_others_read_before_is_updated_in_place() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_computes_what_is_carried_or_can_fail_and_nothing_for_outputs_alone() {
+    fn every_step_computes_carried_values_and_checks_but_nothing_for_outputs_alone() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [5], DType::F64));
         let at = g.input("at", [3], DType::I32);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_wait_for_a_loop_do_not_keep_it_apart_from_another() {
+    fn scalars_that_depend_on_a_loop_do_not_prevent_its_fusion_with_another() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let total = g.input("total", [], DType::F64);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_carried_input_becomes_is_read_where_it_lies() {
+    fn the_next_value_of_a_carried_input_is_read_in_place() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [40, 50], DType::F32), g.input("w", [50, 60], DType::F32));
         let next = w - w.sin() * 0.1;

@@ -3,8 +3,10 @@
 //! With channels first, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y, x)\] for one of
 //! all; with channels last, P\[(n, y, x), (r, s, c)\]. Both directions use the same layout:
 //!
-//!   im2col: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\], or 0
-//!   col2im: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that map there, in the order of r and s
+//!   im2col: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\]
+//!   col2im: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that map there, r and s in order
+//!
+//! with zeros outside the image.
 //!
 //! im2col may write bf16, and col2im may write a bf16 image from f32 patches. Numbers of images and channels are
 //! arguments if their values gain nothing, so that layers with images of one size share kernels.

@@ -15,9 +15,9 @@ impl Members<'_, '_> {
     pub(crate) fn fetched(&mut self, member: usize) -> Result<String> {
         let node = &self.context.schedule.nodes[member];
         let Kind::InlineGather { stride, limit, .. } = node.kind else {
-            return Err(internal_error("what a member fetches"));
+            return Err(internal_error("the table of an inline gather"));
         };
-        let (table, view) = expect(node.operands[1].at(), "the table of a fetch", node.location)?;
+        let (table, view) = expect(node.operands[1].at(), "the table of an inline gather", node.location)?;
         let index = self.operand(member, &node.operands[0], DType::I32)?;
         // A column of a row if all elements read the same one; otherwise a row of one element.
         let by_rows = view.strides.iter().all(|across| across.unsigned_abs().is_multiple_of(stride));

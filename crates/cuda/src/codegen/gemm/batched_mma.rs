@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_read_where_they_lie_16_bytes_at_once_where_that_is_possible() {
+    fn heads_are_read_in_place_by_16_bytes_if_possible() {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Two tiles of 104 columns, four of 64 rows, for each of 96 heads.
         assert_eq!((launch.grid, launch.block), ([96 * 8, 1], 128));

@@ -81,7 +81,7 @@ impl<'a> AttentionGemm<'a> {
             Kind::Dot(layout, _) => Some(AttentionGemm { layout, id }),
             _ => None,
         });
-        layout.ok_or_else(|| internal_error("a product of a strip"))
+        layout.ok_or_else(|| internal_error("a product of a fused attention"))
     }
 
     /// Returns the number of accumulator fragments per thread.
@@ -101,7 +101,7 @@ impl<'a> AttentionGemm<'a> {
         let (read, view) = expect(node.operands[side].at(), "the memory of an operand", node.location)?;
         let operand_layout = expect(
             OperandLayout::new(layout, side, view.offset, Cell::Bf16),
-            "how an operand operand_layout",
+            "the layout of an operand",
             node.location,
         )?;
         let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);

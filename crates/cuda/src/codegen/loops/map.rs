@@ -57,7 +57,7 @@ pub(crate) fn map(
     let mut sums = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the operator of a reduction")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         let (name, sum) = (format!("s{}", sums.len()), c_type(sum_type(op, node.dtype)));
         members.code.lanes(lanes, format!("{name} = {op:?}::join({name}, ({sum}){operand});"));

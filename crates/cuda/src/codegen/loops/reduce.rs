@@ -55,7 +55,7 @@ pub(crate) fn reduce(
     let mut terms = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the operator of a reduction")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         terms.push(ReductionTerm { operand, op, dtype: node.dtype, place });
     }

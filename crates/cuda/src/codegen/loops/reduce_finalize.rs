@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_folded_at_once_and_the_text_does_not_depend_on_how_many_parts_there_are() {
+    fn equal_reductions_share_a_second_pass_whose_text_does_not_depend_on_the_number_of_parts() {
         let of = |parts| {
             let sums = [0, 1, 2].map(|number| partial(ReduceOp::Sum, 768, parts, number * 4096));
             let maximum = partial(ReduceOp::Max, 768, parts, 8 * 4096);

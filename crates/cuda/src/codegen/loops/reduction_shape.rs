@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reduced_within_rows_is_left_of_one_row() {
+    fn a_reduction_within_rows_has_the_shape_of_one_row() {
         let inner =
             |shape: &[usize], reduced: &[usize], rows| ReductionShape::new(shape, reduced).without_leading(rows);
         let of = |shape: &[usize], reduced: &[usize]| Some(ReductionShape::new(shape, reduced));

@@ -111,7 +111,7 @@ impl Dnn {
         match self.algo(geometry) {
             Some(ConvAlgo::Library(convolved)) => Ok(convolved),
             _ => {
-                let what = format!("cuDNN has no algo to compute {geometry:?}");
+                let what = format!("cuDNN has no algorithm for {geometry:?}");
                 Err(Error::new(ErrorKind::Device { what }))
             }
         }
@@ -123,7 +123,7 @@ impl Dnn {
     /// The addresses must be those of x, w, y and the workspace, with no concurrent use.
     pub unsafe fn run(&self, convolved: &PreparedConv, addresses: [u64; 4], stream: usize) -> Result<()> {
         let methods = self.methods();
-        let method = methods.get(convolved.method).ok_or_else(|| internal_error("a algo to compute a convolution"))?;
+        let method = methods.get(convolved.method).ok_or_else(|| internal_error("the algorithm of a convolution"))?;
         let handle = self.handles.of_stream(stream).ok_or_else(|| internal_error("the handle of a stream"))?;
         // SAFETY: the caller's promise.
         unsafe { method.run(&handle, addresses) }.map_err(|e| failed("convolve", e))

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geometry_is_kept_under_the_same_name_in_every_process() {
+    fn a_geometry_has_the_same_key_in_every_process() {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
         assert_eq!(key, "ae785b22b89cd436ba6d24c3500418c2d4f664f3b266a1baceaef1fe861ca8b9");

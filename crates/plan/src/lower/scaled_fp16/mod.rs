@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_halved_once_for_all_products_that_read_all_of_it_in_whatever_order() {
+    fn an_array_is_scaled_to_fp16_once_for_all_products_that_read_it_whole() {
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let results = [x.matmul(w), x.t().matmul(w), w.t().matmul(x.t())];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_of_two_is_found_where_the_array_is_computed_and_all_are_cleared_at_once() {
+    fn an_amax_is_computed_with_its_array_and_all_are_cleared_at_once() {
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let next = (x.tanh().matmul(w) * 0.5).sin();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loose_is_not_multiplied_by_anything_else_that_is() {
+    fn loose_bounds_are_not_multiplied_with_each_other() {
         let (a, b) = (Bound::of(5), Bound::of(3));
         let loose = a.summed(&b, 16).unwrap();
         assert_eq!((loose.times(&loose), loose.summed(&a, 16)), (None, None));

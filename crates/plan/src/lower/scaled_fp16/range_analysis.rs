@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_all_be_far_smaller_than_its_bound_has_none() {
+    fn values_that_may_all_be_far_below_their_bound_have_no_scale() {
         let layer = Layer::new(9, [1.0; 3]);
         let (x, before) = (layer.input(0), layer.before());
         let ranges = [before.tanh(), before.erf() + 1.0, (-(before * before)).exp(), before.sigmoid()];

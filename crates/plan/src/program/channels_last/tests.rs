@@ -106,7 +106,7 @@ fn same(program: &Program, inputs: &Inputs, steps: u32, tolerance: f64, name: &s
 }
 
 #[test]
-fn networks_and_their_derivatives_are_what_they_were() {
+fn rewritten_networks_and_their_derivatives_compute_the_same() {
     let mut pooled = 0;
     for seed in 0..150 {
         let (program, inputs) = network(seed);
@@ -118,7 +118,7 @@ fn networks_and_their_derivatives_are_what_they_were() {
 }
 
 #[test]
-fn any_program_is_what_it_was() {
+fn any_rewritten_program_computes_the_same() {
     let mut changed = 0;
     for seed in 0..600 {
         let g = Graph::new();
@@ -196,7 +196,7 @@ fn nothing_is_copied_between_convolutions() {
 }
 
 #[test]
-fn what_does_not_round_or_has_no_convolution_is_left_alone() {
+fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
     assert!(channels_last(&chain(DType::F64)).is_none());
     assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full)).is_none());
     let g = Graph::new();
