@@ -121,7 +121,7 @@ impl<'a, 'c> Members<'a, 'c> {
                 }
                 formula(*function, &values)
             }
-            Kind::InlineGather { .. } => self.fetched(member)?,
+            Kind::InlineGather { .. } => self.gathered_value(member)?,
             Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
             Kind::ArgMax => return self.row_argmax(member),
             _ => return Err(bilevel_plan::internal_error("an expression for a member of a loop")),

@@ -23,9 +23,9 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
         }
     }
     let sinks = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id));
-    let (largest, sinks): (Vec<usize>, Vec<usize>) =
+    let (amax, sinks): (Vec<usize>, Vec<usize>) =
         sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::AmaxExponent));
-    if let ([member], [], []) = (&stored[..], &sinks[..], &largest[..])
+    if let ([member], [], []) = (&stored[..], &sinks[..], &amax[..])
         && let Some(launch) = moved(context, *member)?
     {
         return Ok(vec![launch]);
@@ -34,8 +34,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     // a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
-        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
-        None => flat_loop(context, domain.n, &stored, (&sinks, &largest), space),
+        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, amax), space),
+        None => flat_loop(context, domain.n, &stored, (&sinks, &amax), space),
     }
 }
 
@@ -80,7 +80,7 @@ fn flat_loop(
     context: Context,
     n: usize,
     stored: &[usize],
-    (sinks, largest): (&[usize], &[usize]),
+    (sinks, amax): (&[usize], &[usize]),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let (mut scalars, mut others): (Vec<usize>, Vec<(ReductionShape, Vec<usize>)>) = (vec![], vec![]);
@@ -106,8 +106,8 @@ fn flat_loop(
             targets.push((id, target(structure, (op, dtype, place), space, &mut parted)));
         }
         if !context.measures {
-            let (stored, largest) = if last { (stored, largest) } else { (&[][..], &[][..]) };
-            works.push(reduce(context, structure, stored, &targets, largest)?);
+            let (stored, amax) = if last { (stored, amax) } else { (&[][..], &[][..]) };
+            works.push(reduce(context, structure, stored, &targets, amax)?);
         }
     }
     if with_map {
@@ -120,8 +120,8 @@ fn flat_loop(
             targets.push((id, partial));
             parted.push(Partial { op, from: (partial, of), to: (place, dtype), kept: 1, parts });
         }
-        if n > 0 && !(stored.is_empty() && targets.is_empty() && largest.is_empty()) && !context.measures {
-            works.push(map(context, n, stored, &targets, largest)?);
+        if n > 0 && !(stored.is_empty() && targets.is_empty() && amax.is_empty()) && !context.measures {
+            works.push(map(context, n, stored, &targets, amax)?);
         }
     }
     works.extend(folds(&parted));
@@ -148,11 +148,11 @@ fn row_loop(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    (sinks, largest): (&[usize], Vec<usize>),
+    (sinks, amax): (&[usize], Vec<usize>),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let overwrites = context.overwrites(stored);
-    let (mut written, mut parted) = (RowReductions { largest, ..RowReductions::default() }, vec![]);
+    let (mut written, mut parted) = (RowReductions { amax, ..RowReductions::default() }, vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
     // Reductions before the loop, and after it.
     let mut apart: [Vec<(ReductionShape, Vec<MemoryReduction>)>; 2] = [vec![], vec![]];

@@ -1,6 +1,6 @@
 //! Lowers matrix products to cuBLASLt's form: column-major, with one batch stride. Other operands are copied first.
 
-use crate::codegen::gemm::batched_mma::tiles;
+use crate::codegen::gemm::batched_mma::batched_mma;
 use crate::codegen::gemm::naive::product;
 use crate::codegen::{Arg, Cell, Elements, Launch, TransposeShape, VECTOR, gathered, scattered, transposed};
 use crate::compile::step::{Factor, Gemm, Matrix, Work};
@@ -35,7 +35,7 @@ pub(crate) fn dot(
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }
-    if let Some(launch) = tiles(layout, factor.precision(), a, b, c) {
+    if let Some(launch) = batched_mma(layout, factor.precision(), a, b, c) {
         return vec![Work::Kernel(launch)];
     }
     let own = dtype == DType::I32 || work < MIN_LIBRARY_MULTIPLICATIONS;

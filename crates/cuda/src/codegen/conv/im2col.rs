@@ -38,7 +38,7 @@ fn unroll(places: usize) -> &'static str {
 
 /// Returns the strides from image to image and from tap to tap, with channels first: for one matrix of all images, or
 /// one per image.
-fn apart(geometry: &Geometry, together: bool) -> [usize; 2] {
+fn patch_strides(geometry: &Geometry, together: bool) -> [usize; 2] {
     let (Geometry { w: [_, c, r, s], y: [n, _, oy, ox], .. }, plane) = (geometry, geometry.y[2] * geometry.y[3]);
     if together { [plane, n * plane] } else { [c * r * s * oy * ox, plane] }
 }
@@ -110,7 +110,7 @@ fn im2col_nchw(geometry: &Geometry, together: bool, (place, first): Source, to: 
     code.line(format!("const I x = {}, y = {}, s = {in_row}, r = {in_column};", at(1, ox), at(ox, oy)));
     code.line(format!("const I u = y * {sy} + r * {dy} - {top}, v = x * {sx} + s * {dx} - {left};"));
     code.line(format!("float p[{lanes}];"));
-    let [of_image, of_place] = apart(geometry, together);
+    let [of_image, of_place] = patch_strides(geometry, together);
     let [channels, of_image, of_place] = [c, of_image, of_place].map(|number| code.count(number as u64));
     code.line(format!("const U channel = i / {};", plane * kh * kw));
     code.line(format!("const I row = (I)channel * {} + u * {w} + v;", h * w));
@@ -145,7 +145,7 @@ pub(crate) fn col2im(geometry: &Geometry, together: bool, from: Place, (place, f
     if geometry.last {
         code.line(format!("const I image = (I)(i / {}), channel = (I)(i % {c});", c * h * w));
     } else {
-        let [of_image, place_apart] = apart(geometry, together);
+        let [of_image, place_apart] = patch_strides(geometry, together);
         let [channels, of_image, apart] = [c, of_image, place_apart].map(|number| code.count(number as u64));
         code.line(format!("const U channel = i / {};", h * w));
         begin = format!("channel / {channels} * {of_image} + channel % {channels} * {} * {apart}", kh * kw);

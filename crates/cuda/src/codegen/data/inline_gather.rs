@@ -12,7 +12,7 @@ pub(crate) type GatheredRows = (String, usize, View);
 
 impl Members<'_, '_> {
     /// Returns the expression of a member's gathered value, for lane j if it has lanes.
-    pub(crate) fn fetched(&mut self, member: usize) -> Result<String> {
+    pub(crate) fn gathered_value(&mut self, member: usize) -> Result<String> {
         let node = &self.context.schedule.nodes[member];
         let Kind::InlineGather { stride, limit, .. } = node.kind else {
             return Err(internal_error("the table of an inline gather"));
@@ -31,7 +31,7 @@ impl Members<'_, '_> {
             None => {
                 let name = format!("f{}", self.fresh());
                 self.rows.insert(key, name.clone());
-                self.fetch_rows(member, (table, &from), (&index, limit, stride, width), (&name, lanes))?;
+                self.gather_rows(member, (table, &from), (&index, limit, stride, width), (&name, lanes))?;
                 name
             }
         };
@@ -47,7 +47,7 @@ impl Members<'_, '_> {
         if self.is_row(member) { (None, "row".into()) } else { (self.mapping.inside(), self.mapping.element()) }
     }
 
-    fn fetch_rows(
+    fn gather_rows(
         &mut self,
         member: usize,
         (table, from): (usize, &View),

@@ -33,7 +33,7 @@ pub(crate) fn is_small(size: &DotSize) -> bool {
 }
 
 /// Returns the kernel, if it applies and each operand is contiguous along one axis.
-pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
+pub(crate) fn batched_mma(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
     let size = layout.size(precision);
     let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
     if !is_small(&size) || a.2 != cell || b.2 != cell {
@@ -149,7 +149,7 @@ mod tests {
         let layout = DotLayout { m: places, n: places, k: 64, a: (2304, 1), b: (1, 2304), c, batch };
         let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
         let start = |offset, cell| (Place { region: Region::Arena, offset }, first, cell);
-        tiles(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
+        batched_mma(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             let a = if transposed { (1, places as isize) } else { (places as isize, 1) };
             let layout = DotLayout { m: places, n: 64, k: places, a, b: (2304, 1), c: (768, 1), batch };
             let start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
-            tiles(&layout, Precision::Tf32, start, start, start).is_some()
+            batched_mma(&layout, Precision::Tf32, start, start, start).is_some()
         };
         assert!(of(197, false) && !of(197, true));
         assert!(of(200, true), "16 bytes at once");

@@ -179,7 +179,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
         let (operand_layout, from, rows, there) = first.operand(&context, &mut code, side)?;
         // A k that fits one tile is copied asynchronously, without registers.
         let (text, to) = match first.layout.k <= K_TILE {
-            true => (sent(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
+            true => (async_tile(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
             false => (operand_layout.text(Cell::Bf16, [rows, THREADS, K_TILE]), String::new()),
         };
         code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
@@ -203,7 +203,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     if ends {
         // In flight while the rows are computed.
         let (operand_layout, from, columns, there) = second.operand(&context, &mut code, 1)?;
-        let text = sent(&operand_layout, columns, deep);
+        let text = async_tile(&operand_layout, columns, deep);
         code.line(format!("{text} next(smem_b, {from}, {there}, {});", second.layout.k));
     }
     let hold = format!("store_fragment<{row_stride}>(rows, sums);");
@@ -246,7 +246,7 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
 }
 
 /// Returns the C type that copies this many rows of an operand to shared memory asynchronously.
-fn sent(operand_layout: &OperandLayout, rows: usize, deep: usize) -> String {
+fn async_tile(operand_layout: &OperandLayout, rows: usize, deep: usize) -> String {
     format!("AsyncTile<{rows}, {}, {}, {THREADS}, {deep}>", operand_layout.along, operand_layout.far)
 }
 

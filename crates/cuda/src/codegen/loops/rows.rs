@@ -66,13 +66,13 @@ pub(crate) struct RowReductions {
     /// Other reductions, with the address to which their operand is stored for a later kernel.
     pub kept: Vec<(usize, Place)>,
     /// Amax members.
-    pub largest: Vec<usize>,
+    pub amax: Vec<usize>,
 }
 
 impl RowReductions {
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
+        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.amax.is_empty()
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    RowReductions { inner, columns, kept, largest }: &RowReductions,
+    RowReductions { inner, columns, kept, amax }: &RowReductions,
 ) -> Result<Launch> {
     let sharing = RowThreads::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
@@ -140,7 +140,7 @@ pub(crate) fn rows(
         let operand = &context.schedule.nodes[sink.sink].operands[0];
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
-    amax::join(&mut members, largest)?;
+    amax::join(&mut members, amax)?;
     let (prefetch, sums) = (std::mem::take(&mut members.prefetch.parts), members.sums);
     column_reduce::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
@@ -178,7 +178,7 @@ pub(crate) fn rows(
         code.line("}");
         column_reduce::end(&mut code, sharing, &down);
     }
-    amax::end(&mut code, context, largest, block)?;
+    amax::end(&mut code, context, amax, block)?;
     Ok(code.launch([blocks, 1], block as u32))
 }
 

@@ -104,7 +104,8 @@ impl<'a> Proposals<'a> {
     pub fn new(handle: &'a Handle, geometry: &'a Geometry) -> Self {
         // For bf16, the library may know more engines if a separate operation rounds and writes the sums.
         let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
-        let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
+        let graphs =
+            ways.iter().filter_map(|&separate_store| Graph::new(handle, geometry, separate_store).ok()).collect();
         Proposals { handle, geometry, graphs }
     }
 
@@ -134,8 +135,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph. If `apart`, the result is first a virtual tensor that a pointwise operation writes.
-    fn new(handle: &Handle, geometry: &Geometry, apart: bool) -> CudnnResult<Self> {
+    /// Builds the graph. If `separate_store`, the result is first a virtual tensor that a pointwise operation writes.
+    fn new(handle: &Handle, geometry: &Geometry, separate_store: bool) -> CudnnResult<Self> {
         let Geometry { pass, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
         let stored = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
@@ -146,7 +147,7 @@ impl Graph {
         };
         let of = |part: ConvPass| -> CudnnResult<Descriptor> {
             let (name, shape) = shaped(part);
-            match (part == pass, apart) {
+            match (part == pass, separate_store) {
                 (true, true) => tensor(geometry, (SUMS, shape), float, true),
                 _ => tensor(geometry, (name, shape), stored, false),
             }
@@ -163,7 +164,7 @@ impl Graph {
         operation.set(names.beta, Type::CUDNN_TYPE_FLOAT, &[0f32])?;
         let operation = operation.finished()?;
         let mut parts = vec![];
-        if apart {
+        if separate_store {
             let sums = match pass {
                 ConvPass::Dgrad => &image,
                 ConvPass::Wgrad => &kernel,
