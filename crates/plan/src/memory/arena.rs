@@ -207,7 +207,7 @@ fn lower_bound(buffers: &[Life]) -> usize {
         events.push((buffer.first, true, buffer.bytes));
         events.push((buffer.last + 1, false, buffer.bytes));
     }
-    // ConcatSlot a step, buffers are freed before others are allocated.
+    // Within a step, buffers are freed before others are allocated.
     events.sort_unstable();
     let (mut alive, mut most) = (0u128, 0);
     for (_, begins, size) in events {

@@ -161,7 +161,7 @@ pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (
 
 /// Returns the sum of padded parts (col2im).
 ///
-///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
+///   y\[i\] = Σ of x\[(i − low) / (interior + 1)\] over the parts x that have such an element
 ///
 /// Axes that a part fills need no bounds check. Sums are computed in the type of the graph.
 pub(crate) fn pad_sum(

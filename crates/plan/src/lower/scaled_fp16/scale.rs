@@ -1,4 +1,4 @@
-//! Pow2Scale-of-two scales computed from amax exponents that are known before the array.
+//! Power-of-two scales computed from amax exponents that are known before the array.
 //!
 //!   log₂ p = maxₜ (sₜ + Σ_f log₂ m_f)
 //!
@@ -8,8 +8,8 @@
 /// The maximum number of terms of a scale: kernels evaluate them for every thread.
 pub(crate) const MAX_SCALE_TERMS: usize = 4;
 
-/// A power of two as the factors of its terms give it. The factors, [`Kind::AmaxExponent`](crate::Kind::AmaxExponent)
-/// of some arrays, are operands of the operation that has it, in the order of the terms.
+/// A power-of-two scale. Its factors, each the [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of an array, are operands
+/// of the operation that uses it, in the order of the terms.
 ///
 /// ```
 /// use bilevel_plan::Pow2Scale;
