@@ -4,7 +4,7 @@ use crate::conv::{ConvPlan, ConvSpec};
 use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Pieces, Strides};
 use crate::step::Typed;
 use bilevel_graph::{ConvDims, DType, Precision, Result};
-use bilevel_plan::{DotLayout, Kind, Node, known, lacks};
+use bilevel_plan::{DotLayout, Kind, Node, expect, internal_error};
 
 /// A planned product or convolution.
 pub(crate) enum Heavy {
@@ -15,7 +15,7 @@ pub(crate) enum Heavy {
 impl Heavy {
     /// The plan of a product or convolution; `None` for anything else.
     pub fn new(node: &Node) -> Result<Option<Self>> {
-        let no_kernel = || lacks("the kernel of a product of integers").at(node.location);
+        let no_kernel = || internal_error("the kernel of a product of integers").at(node.location);
         Ok(match &node.kind {
             Kind::Dot(layout, Precision::Full) => {
                 let spec = gemm_spec(layout);
@@ -26,7 +26,7 @@ impl Heavy {
                 }))
             }
             Kind::Conv(dims, Precision::Full) => {
-                let spec = known(conv_spec(node, dims), "the four axes of a convolution", node.location)?;
+                let spec = expect(conv_spec(node, dims), "the four axes of a convolution", node.location)?;
                 Some(Heavy::Conv(match node.dtype {
                     DType::F64 => Typed::F64(ConvPlan::new(&spec)),
                     DType::F32 => Typed::F32(ConvPlan::new(&spec)),
@@ -34,7 +34,9 @@ impl Heavy {
                 }))
             }
             // Operands are rounded before, since `CpuTarget` has no products that round.
-            Kind::Dot(..) | Kind::Conv(..) => return Err(lacks("operands that are rounded already").at(node.location)),
+            Kind::Dot(..) | Kind::Conv(..) => {
+                return Err(internal_error("operands that are rounded already").at(node.location));
+            }
             _ => None,
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::team::Team;
 use bilevel_graph::{Error, ErrorKind, WindowDims};
-use bilevel_plan::Rows;
+use bilevel_plan::IndexDims;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -72,14 +72,14 @@ fn out_of_range(operation: &str, index: i32, limit: usize, line: &'static Locati
 /// # Safety
 /// The pointers must address as many elements as the shape says.
 pub(crate) unsafe fn gather<T: Number>(
-    rows: &Rows,
+    rows: &IndexDims,
     team: &Team,
     x: *const T,
     indices: *const i32,
     dst: *mut T,
     line: &'static Location<'static>,
 ) -> Result<(), Error> {
-    let Rows { batch, n, k, inner } = *rows;
+    let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
     let bad = AtomicUsize::new(FINE);
     let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
@@ -124,7 +124,7 @@ pub(crate) unsafe fn gather<T: Number>(
 /// # Safety
 /// As [`gather`]; `onto` addresses as many elements as `dst`, the same or others.
 pub(crate) unsafe fn scatter_add<T: Number>(
-    rows: &Rows,
+    rows: &IndexDims,
     team: &Team,
     onto: Option<*const T>,
     indices: *const i32,
@@ -132,7 +132,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     dst: *mut T,
     line: &'static Location<'static>,
 ) -> Result<(), Error> {
-    let Rows { batch, n, k, inner } = *rows;
+    let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
     let bad = AtomicUsize::new(FINE);
     let in_place = onto == Some(dst.cast_const());

@@ -1,7 +1,7 @@
 //! Where the steps of a plan find their bytes: a table of regions, and an offset in one of them.
 
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{MemoryMap, Place, Region, Schedule, known};
+use bilevel_plan::{MemoryMap, Place, Region, Schedule, expect};
 
 /// A worker's scratch: values of a tile, registers.
 pub(crate) const SCRATCH: u32 = 0;
@@ -27,7 +27,7 @@ impl Address {
     pub fn new(place: Place, inputs: usize) -> Self {
         let region = match place.region {
             Region::Arena => ARENA,
-            Region::Kept => KEPT,
+            Region::Persistent => KEPT,
             Region::Input(input) => BOUND + input as u32,
             Region::Output(output) => BOUND + (inputs + output) as u32,
         };
@@ -52,7 +52,7 @@ impl Places {
 
     /// The address of a value that must have one.
     pub fn of(&self, schedule: &Schedule, node: usize) -> Result<Address> {
-        known(self.0[node], "the memory of a value that is read or written", schedule.nodes[node].location)
+        expect(self.0[node], "the memory of a value that is read or written", schedule.nodes[node].location)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::target::{ALIGN, CpuTarget};
 use crate::tile::TileProgram;
 use crate::tile_build::{self, Constants, Cut, Surroundings};
 use bilevel_graph::{DType, Program, Result};
-use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, View, known, lacks};
+use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, View, expect, internal_error};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -113,7 +113,7 @@ pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: I
         let moves = vec![moved(&schedule, &places, &carry.next, to)?];
         body.push(Step { kind: StepKind::Moves { zero: None, moves }, turns: Turns::All, location: old.location });
     }
-    let finish = map.finish.iter().map(|&number| {
+    let finish = map.outputs_to_copy.iter().map(|&number| {
         let to = address(Place { region: Region::Output(number), offset: 0 });
         moved(&schedule, &places, &schedule.outputs[number], to)
     });
@@ -133,7 +133,7 @@ pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: I
         tables: map.tables(&schedule).map(|(place, dtype, values)| (address(place), dtype, values.to_vec())).collect(),
         constants: constants.bits,
         bound_bytes: map.bound_bytes,
-        kept_bytes: map.kept_bytes,
+        kept_bytes: map.persistent_bytes,
         arena_bytes: map.arena_bytes,
         memory_lower_bound: map.lower_bound,
         scratch_bytes: scratch_bytes.next_multiple_of(ALIGN),
@@ -154,7 +154,7 @@ fn turns(schedule: &Schedule, g: usize) -> &'static [Turns] {
 
 /// The copy of an operand, dense, to another address.
 fn moved(schedule: &Schedule, places: &Places, from: &Operand, to: Address) -> Result<Move> {
-    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let (node, view) = from.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
     let dtype = schedule.nodes[node].dtype;
     Ok(Move::new(view, places.of(schedule, node)?, &View::contiguous(&view.shape), to, dtype))
 }
@@ -165,7 +165,7 @@ fn copies(schedule: &Schedule, places: &Places) -> Result<HashMap<usize, Vec<(us
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let found = carry.next.at().and_then(|(node, _)| Some((schedule.group_of(node)?, node)));
         let location = schedule.nodes[carry.input].location;
-        let (group, node) = known(found, "the loop of a carried value", location)?;
+        let (group, node) = expect(found, "the loop of a carried value", location)?;
         copies.entry(group).or_default().push((node, places.of(schedule, carry.input)?));
     }
     Ok(copies)
@@ -187,7 +187,7 @@ struct Work {
 impl Work {
     fn new(schedule: &Schedule, g: usize, threads: usize) -> Result<Self> {
         let group = &schedule.groups()[g];
-        let operation = if group.domain.is_some() { group.product } else { Some(group.members[0]) };
+        let operation = if group.domain.is_some() { group.gemm } else { Some(group.members[0]) };
         let heavy = match operation {
             Some(id) => Heavy::new(&schedule.nodes[id])?,
             None => None,
@@ -206,7 +206,7 @@ const LONG: usize = 512;
 /// How a loop continues with each piece of its product; `None` where it has to wait for all of it.
 fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
     let group = &schedule.groups()[g];
-    let (domain, product) = (group.domain?, &schedule.nodes[group.product?]);
+    let (domain, product) = (group.domain?, &schedule.nodes[group.gemm?]);
     let Kind::Dot(layout, _) = &product.kind else { return None };
     let Pieces { count: parts, whole, stretch } = heavy.pieces()?;
     if stretch < LONG {
@@ -220,7 +220,7 @@ fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
         }
     };
     // Every piece has sums of its own, which must not be more than the elements are.
-    let sinks = || group.members.iter().filter(|&&id| matches!(schedule.role(id), Some(Role::Sink { .. })));
+    let sinks = || group.members.iter().filter(|&&id| matches!(schedule.role(id), Some(Role::Reduction { .. })));
     let many = sinks().any(|&id| 4 * parts * schedule.nodes[id].count() > domain.n);
     (!many).then_some(Cut { row, parts, pieces: true })
 }
@@ -228,7 +228,7 @@ fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
 /// The sinks of a group, and the bytes the sums of its parts take for each.
 fn partial_sums(schedule: &Schedule, group: usize, parts: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
     let members = schedule.groups()[group].members.iter().copied();
-    members.filter(|&id| matches!(schedule.role(id), Some(Role::Sink { .. }))).map(move |id| {
+    members.filter(|&id| matches!(schedule.role(id), Some(Role::Reduction { .. }))).map(move |id| {
         let bytes = (parts * schedule.nodes[id].bytes()).next_multiple_of(ALIGN);
         (id, bytes)
     })
@@ -301,7 +301,7 @@ mod tests {
         let places = Places((0..schedule.nodes.len()).map(|i| Some(somewhere(i))).collect());
         let (copies, isa) = (&HashMap::new(), Isa::Portable);
         let around = Surroundings { schedule: &schedule, places: &places, copies, isa };
-        let is_sink = |id: &usize| matches!(schedule.role(*id), Some(Role::Sink { .. }));
+        let is_sink = |id: &usize| matches!(schedule.role(*id), Some(Role::Reduction { .. }));
         let sink = (0..schedule.nodes.len()).find(is_sink).unwrap();
         let group = schedule.group_of(sink).unwrap();
         let cut = Cut::into_tasks(&schedule, group);

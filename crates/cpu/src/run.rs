@@ -68,10 +68,10 @@ impl Cpu {
     /// let dw = gradient(loss, &[w])?[0].expect("the loss depends on it");
     /// let program = Program::builder(&g).output("dw", dw).build()?;
     /// let usual = Cpu::with_threads(1).plan(&program)?.memory_bytes();
-    /// assert!(Cpu::with_threads(1).compute_again(1).plan(&program)?.memory_bytes() < usual);
+    /// assert!(Cpu::with_threads(1).rematerialize(1).plan(&program)?.memory_bytes() < usual);
     /// # Ok::<(), bilevel_graph::Error>(())
     /// ```
-    pub fn compute_again(mut self, from_bytes: usize) -> Self {
+    pub fn rematerialize(mut self, from_bytes: usize) -> Self {
         self.again = Some(from_bytes);
         self
     }

@@ -198,7 +198,7 @@ impl Builder<'_> {
             Elementwise::Unary(op) => Code::Unary(op),
             Elementwise::Binary(op) => Code::Binary(op),
             Elementwise::Select => Code::Select,
-            Elementwise::Halve(_) | Elementwise::Restore(_) | Elementwise::Random(..) => return None,
+            Elementwise::ScaleToF16(_) | Elementwise::Unscale(_) | Elementwise::Random(..) => return None,
         };
         self.found.actions.push(match code {
             Code::Binary(BinaryOp::Add) if node.dtype == DType::F64 => Action::Add(dst, at(0), at(1)),

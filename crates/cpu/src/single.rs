@@ -5,7 +5,7 @@ use crate::memory::{Address, Places};
 use crate::moves::Move;
 use crate::step::StepKind;
 use bilevel_graph::Result;
-use bilevel_plan::{Frame, Kind, Rows, Schedule, View, known, lacks};
+use bilevel_plan::{IndexDims, Kind, Padding, Schedule, View, expect, internal_error};
 
 /// The step of a group that is this one operation.
 pub(crate) fn single(
@@ -21,7 +21,7 @@ pub(crate) fn single(
     let result = place(id)?;
     let mut operands = vec![];
     for operand in &node.operands {
-        operands.push(known(operand.at(), "the memory of an operand", node.location)?);
+        operands.push(expect(operand.at(), "the memory of an operand", node.location)?);
     }
     // First byte of every operand's view.
     let mut starts = vec![];
@@ -34,15 +34,15 @@ pub(crate) fn single(
         (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace, then: None },
         (_, Some(Heavy::Conv(plan))) => StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace },
         (Kind::Gather { batch }, _) => {
-            let rows = Rows::new(shape(0), shape(1), *batch);
+            let rows = IndexDims::new(shape(0), shape(1), *batch);
             StepKind::Gather { rows, dtype, x: at(0), indices: at(1), result }
         }
         (Kind::ScatterAdd { batch, .. }, _) => {
-            let rows = Rows::new(&node.shape, shape(0), *batch);
+            let rows = IndexDims::new(&node.shape, shape(0), *batch);
             StepKind::ScatterAdd { rows, dtype, onto: None, indices: at(0), updates: at(1), result }
         }
         (Kind::AddRows { batch }, _) => {
-            let rows = Rows::new(&node.shape, shape(1), *batch);
+            let rows = IndexDims::new(&node.shape, shape(1), *batch);
             StepKind::ScatterAdd { rows, dtype, onto: Some(at(0)), indices: at(1), updates: at(2), result }
         }
         (Kind::WindowArgMax(dims), _) => {
@@ -73,13 +73,13 @@ pub(crate) fn single(
             }
             StepKind::Moves { zero: None, moves }
         }
-        (Kind::Pad(Frame { low, interior }), _) => {
+        (Kind::Pad(Padding { low, interior }), _) => {
             let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
             let (n, view) = operands[0];
             let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
             let moves = vec![Move::new(view, place(n)?, &part, result, dtype)];
             StepKind::Moves { zero: Some((result, node.bytes())), moves }
         }
-        _ => return Err(lacks("a way to run an operation by itself").at(node.location)),
+        _ => return Err(internal_error("a way to run an operation by itself").at(node.location)),
     })
 }

@@ -9,7 +9,7 @@ use crate::scalars::Scalars;
 use crate::team::Team;
 use crate::tile::TileProgram;
 use bilevel_graph::{DType, Result, WindowDims};
-use bilevel_plan::Rows;
+use bilevel_plan::IndexDims;
 use std::panic::Location;
 
 /// A plan for 32-bit or for 64-bit floats.
@@ -68,14 +68,14 @@ pub(crate) enum StepKind {
         workspace: Address,
     },
     Gather {
-        rows: Rows,
+        rows: IndexDims,
         dtype: DType,
         x: Address,
         indices: Address,
         result: Address,
     },
     ScatterAdd {
-        rows: Rows,
+        rows: IndexDims,
         dtype: DType,
         /// What rows are added to: zeros where it is nothing, and no row but these is touched where it is the result.
         onto: Option<Address>,

@@ -14,7 +14,7 @@ const MANY: usize = 16;
 /// Any CPU.
 #[derive(Default)]
 pub(crate) struct CpuTarget {
-    /// See [`Limits::again`].
+    /// See [`Limits::remat_min_bytes`].
     pub again: Option<usize>,
 }
 
@@ -25,25 +25,25 @@ impl Target for CpuTarget {
             row: 16 * 1024,
             // Beyond that, the live values of a tile no longer fit the cache.
             members: 96,
-            together: 64,
-            gathered: 64,
+            tiny_loop: 64,
+            horizontal_fusion_max: 64,
             // A tile is at least as long as this, and its instructions run one after the other.
-            in_turn: 64,
+            sequential_max: 64,
             axes: MAX_RUNS,
             alignment: ALIGN,
-            slack: 0,
-            apart: 0,
-            joins: false,
-            again: self.again,
+            reuse_distance: 0,
+            no_alias_bytes: 0,
+            concat_in_place: false,
+            remat_min_bytes: self.again,
         }
     }
 
     /// A scatter keeps what was chosen, and is faster here; a choice is computed again.
-    fn chooses(&self) -> bool {
+    fn pool_grad_as_select(&self) -> bool {
         self.again.is_some()
     }
 
-    fn continues(&self, product: &Node, pass: &Group) -> bool {
+    fn wants_epilogue(&self, product: &Node, pass: &Group) -> bool {
         let Kind::Dot(layout, _) = &product.kind else { return false };
         let stretches = layout.c.0 == 1 || layout.c.1 == 1;
         // A reduction of rows needs them whole: only products that are computed by one thread each leave whole ones.

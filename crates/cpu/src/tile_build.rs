@@ -7,7 +7,9 @@ use crate::slots::{Value, assign_slots, places};
 use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
 use bilevel_graph::shape::other_axes;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Role, Run, Schedule, View, known, lacks, repeats_rows};
+use bilevel_plan::{
+    Access, Domain, Elementwise, Kind, Operand, Role, Run, Schedule, View, expect, internal_error, repeats_rows,
+};
 use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
@@ -114,7 +116,7 @@ fn row_of(schedule: &Schedule, group: usize) -> usize {
         return row;
     }
     let mut best = 1;
-    let product = schedule.groups()[group].product;
+    let product = schedule.groups()[group].gemm;
     for &id in schedule.groups()[group].members.iter().filter(|&&id| Some(id) != product) {
         for (node, view) in schedule.nodes[id].reads() {
             let runs = view.runs();
@@ -137,7 +139,7 @@ fn task_count(schedule: &Schedule, group: usize) -> usize {
     let weight: usize = members.iter().map(|&id| weight(&schedule.nodes[id].kind)).sum();
     let mut tasks = (domain.n.saturating_mul(weight) / TASK_WORK).clamp(1, MAX_TASKS);
     for &id in members {
-        if let Some(Role::Sink { .. }) = schedule.role(id) {
+        if let Some(Role::Reduction { .. }) = schedule.role(id) {
             let count = schedule.nodes[id].count().max(1);
             tasks = tasks.min(MAX_SINK_TASKS).min((domain.n / (4 * count)).max(1));
         }
@@ -165,7 +167,7 @@ pub(crate) fn build(
     all: Option<&TileProgram>,
 ) -> Result<TileProgram> {
     let info = &around.schedule.groups()[group];
-    let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
+    let domain = info.domain.ok_or_else(|| internal_error("what a loop runs over"))?;
     let wide = info.members.iter().any(|&id| {
         let node = &around.schedule.nodes[id];
         node.dtype == DType::F64 || node.reads().any(|(n, _)| around.schedule.nodes[n].dtype == DType::F64)
@@ -184,12 +186,12 @@ pub(crate) fn build(
         loaded: HashMap::new(),
         wide,
     };
-    if let Some(product) = info.product {
+    if let Some(product) = info.gemm {
         // The loop finds it where it has been computed.
         let (start, size) = (around.place(product)?, around.schedule.nodes[product].dtype.size());
         builder.members.insert(product, Source::Memory(Place { start, advance: Advance::Full, size }));
     }
-    let computed = |id: usize| Some(id) != info.product && (all.is_none() || around.schedule.in_every_step(id));
+    let computed = |id: usize| Some(id) != info.gemm && (all.is_none() || around.schedule.in_every_step(id));
     for &id in info.members.iter().filter(|&&id| computed(id)) {
         builder.member(id, partial)?;
     }
@@ -210,7 +212,7 @@ impl Builder<'_> {
 
     fn member_source(&self, node: usize) -> Result<Source> {
         let found = self.members.get(&node).copied();
-        known(found, "a value of a loop before it is read", self.around.schedule.nodes[node].location)
+        expect(found, "a value of a loop before it is read", self.around.schedule.nodes[node].location)
     }
 
     /// Marks a use and gives the place to read, scratch places being value numbers for now.
@@ -240,7 +242,7 @@ impl Builder<'_> {
 
     /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
     fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> Result<(Place, Arity)> {
-        let rows = matches!(role, Role::Row | Role::Sink { full: false });
+        let rows = matches!(role, Role::Row | Role::Reduction { full: false });
         let single = self.domain.n == 1;
         let (node, view) = match operand {
             Operand::Constant(value) => {
@@ -250,7 +252,7 @@ impl Builder<'_> {
             Operand::At { node, view } => (*node, view),
         };
         let access = self.around.schedule.access(id, operand);
-        match known(access, "a way for a loop to read its own value", self.around.schedule.nodes[id].location)? {
+        match expect(access, "a way for a loop to read its own value", self.around.schedule.nodes[id].location)? {
             Access::Register => {
                 let source = self.member_source(node)?;
                 Ok((self.use_source(source), Arity::Tile))
@@ -354,18 +356,18 @@ impl Builder<'_> {
     fn member(&mut self, id: usize, partial: &HashMap<usize, Address>) -> Result<()> {
         let schedule = self.around.schedule;
         let node = &schedule.nodes[id];
-        let role = known(self.around.schedule.role(id), "what a member is to its loop", node.location)?;
-        let rows = matches!(role, Role::Row | Role::Sink { full: false });
+        let role = expect(self.around.schedule.role(id), "what a member is to its loop", node.location)?;
+        let rows = matches!(role, Role::Row | Role::Reduction { full: false });
         match &node.kind {
             Kind::Elementwise(kind) => self.elementwise(id, *kind, role, rows),
             Kind::ArgMax => self.row_reduction(id, kernels::row_argmax),
             Kind::Reduce(ReduceOp::Sum, _) if role == Role::Row => self.row_reduction(id, kernels::row_sum),
             Kind::Reduce(ReduceOp::Max, _) if role == Role::Row => self.row_reduction(id, kernels::row_max),
             Kind::Reduce(op, axes) => {
-                let partial = *known(partial.get(&id), "room for the sums of a loop's tasks", node.location)?;
+                let partial = *expect(partial.get(&id), "room for the sums of a loop's tasks", node.location)?;
                 self.sink(id, *op, axes, role, rows, partial)
             }
-            _ => Err(lacks("a way to run an operation inside a loop").at(node.location)),
+            _ => Err(internal_error("a way to run an operation inside a loop").at(node.location)),
         }
     }
 
@@ -392,7 +394,7 @@ impl Builder<'_> {
             }
             Elementwise::Unary(op) => {
                 let a = self.filled(operands[0], dtype, rows);
-                let f = known(kernels::unary(isa, op, dtype), kernel, line)?;
+                let f = expect(kernels::unary(isa, op, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Unary { f, dst, a, rows });
             }
@@ -412,15 +414,15 @@ impl Builder<'_> {
                 if operands.iter().all(|o| o.1 == Arity::Scalar) {
                     operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
                 }
-                let [(a, first), (b, second)] = operands[..] else { return Err(lacks(all).at(line)) };
-                let f = known(kernels::binary(isa, op, dtype, first, second), kernel, line)?;
+                let [(a, first), (b, second)] = operands[..] else { return Err(internal_error(all).at(line)) };
+                let f = expect(kernels::binary(isa, op, dtype, first, second), kernel, line)?;
                 let (a, b) = (self.touch(a), self.touch(b));
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Binary { f, dst, a, b, rows });
             }
             Elementwise::Select => {
                 operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
-                let [(a, _), (b, second), (c, third)] = operands[..] else { return Err(lacks(all).at(line)) };
+                let [(a, _), (b, second), (c, third)] = operands[..] else { return Err(internal_error(all).at(line)) };
                 let f = kernels::select(isa, dtype, second, third);
                 let (a, b, c) = (self.touch(a), self.touch(b), self.touch(c));
                 let dst = self.destination(id, rows);
@@ -428,12 +430,14 @@ impl Builder<'_> {
             }
             Elementwise::Random(kind, stream) => {
                 let (key, counter) = (operands[0].0, operands[1].0);
-                let f = known(kernels::random(isa, kind, dtype), kernel, line)?;
+                let f = expect(kernels::random(isa, kind, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
             // This machine asks for none.
-            Elementwise::Halve(_) | Elementwise::Restore(_) => return Err(lacks("a product of halves").at(line)),
+            Elementwise::ScaleToF16(_) | Elementwise::Unscale(_) => {
+                return Err(internal_error("a product of halves").at(line));
+            }
         }
         Ok(())
     }
@@ -446,7 +450,7 @@ impl Builder<'_> {
     /// A small operand read whole, from memory.
     fn fixed(&mut self, operand: &Operand) -> Result<Place> {
         let Operand::At { node, .. } = operand else {
-            return Err(lacks("the key and the counter of a draw in memory"));
+            return Err(internal_error("the key and the counter of a draw in memory"));
         };
         if self.around.schedule.group_of(*node) == Some(self.group)
             && self.around.written_at(self.group, *node).is_none()
@@ -481,7 +485,7 @@ impl Builder<'_> {
         let (schedule, isa) = (self.around.schedule, self.isa());
         let node = &schedule.nodes[id];
         let dtype = node.dtype;
-        let (_, view) = known(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
+        let (_, view) = expect(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
         // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
         let result = View::contiguous(&node.shape).broadcast(&other_axes(view.shape.len(), axes), &view.shape);
         let operand = self.operand(id, &node.operands[0], role, dtype)?;

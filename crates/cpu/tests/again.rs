@@ -6,7 +6,7 @@ use bilevel_graph::{DType, Graph, Program, gradient, hessian_vector, nn};
 
 /// One that keeps as little as it can, of whatever size.
 fn frugal() -> Cpu {
-    Cpu::with_threads(2).compute_again(1)
+    Cpu::with_threads(2).rematerialize(1)
 }
 
 #[test]

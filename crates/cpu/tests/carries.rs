@@ -77,7 +77,7 @@ fn a_row_of_a_carried_table_is_changed_in_place_and_nothing_else_of_the_table_is
     let next = table + (table.take(at).sin() - table.take(at)).scatter_add(at, 0, 1000);
     let run = Cpu::with_threads(2).plan(&Program::builder(&g).carry(table, next).build().unwrap()).unwrap();
     let steps = run.describe();
-    assert!(steps.contains("scatter-add Rows { batch: 1, n: 1000, k: 1, inner: 300 }, in place"), "{steps}");
+    assert!(steps.contains("scatter-add IndexDims { batch: 1, n: 1000, k: 1, inner: 300 }, in place"), "{steps}");
     let others: Vec<&str> = steps.lines().filter(|line| !line.contains("n: 1000")).collect();
     assert!(
         others.len() == 2 && others[0].contains("index check of 1") && others[1].contains("loop over 300"),

@@ -7,7 +7,7 @@ use crate::conv::cudnn::Dnn;
 use crate::runtime::buffer::CudaStorage;
 use crate::runtime::device::Device;
 use crate::runtime::dynlib::{Missing, require};
-use crate::runtime::run::{CudaRun, Preparation};
+use crate::runtime::run::{CompiledPlan, CudaRun};
 use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,18 +34,18 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Cuda {
     device: Arc<Device>,
-    /// Convolutions go through cuDNN where it is there.
+    /// Whether convolutions use cuDNN if it is available.
     cudnn: bool,
 }
 
-/// What is known of a GPU.
+/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its number, which [`Cuda::new`] takes.
+    /// The ordinal that [`Cuda::new`] takes.
     pub ordinal: usize,
     /// Its name.
     pub name: String,
-    /// Its kind, 90 for `sm_90`.
+    /// Its compute capability, 90 for `sm_90`.
     pub architecture: u32,
     /// Bytes of its memory.
     pub total_bytes: u64,
@@ -54,30 +54,30 @@ pub struct DeviceInfo {
 /// Bytes copied between a GPU and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopiedBytes {
-    /// From the GPU, where something was read.
+    /// Bytes read from the GPU.
     pub to_host: u64,
-    /// To the GPU, where something was written.
+    /// Bytes written to the GPU.
     pub to_device: u64,
 }
 
 impl Cuda {
-    /// The GPU with this number; an error that says what is missing where it cannot be used.
+    /// Opens the GPU with this ordinal. The error names the missing part if it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self> {
         Device::open(ordinal).map(|device| Cuda { device, cudnn: true })
     }
 
-    /// The same GPU, with convolutions as products of patches even where cuDNN is there: slower, and the same up to rounding.
+    /// Returns the same GPU without cuDNN: convolutions use im2col or direct kernels, slower and equal up to rounding.
     pub fn without_cudnn(&self) -> Self {
         Cuda { device: self.device.clone(), cudnn: false }
     }
 
-    /// The library of convolutions, for a program that has some.
+    /// Returns cuDNN, for a program with convolutions.
     fn dnn(&self, program: &Program) -> Option<&Dnn> {
         let convolves = self.cudnn && program.nodes.iter().any(|node| matches!(node.op, Op::Conv(..)));
         convolves.then(|| self.device.dnn()).flatten()
     }
 
-    /// The GPUs of this machine; an error where there is no driver.
+    /// Returns the GPUs of this machine, or an error if there is no driver.
     pub fn devices() -> Result<Vec<DeviceInfo>> {
         require(Missing::Driver)?;
         let look = |ordinal| {
@@ -87,7 +87,7 @@ impl Cuda {
         (0..Device::count()?).map(look).collect()
     }
 
-    /// What is known of this GPU.
+    /// Returns the properties of this GPU.
     pub fn info(&self) -> DeviceInfo {
         let Device { ordinal, name, architecture, total_bytes, .. } = &*self.device;
         DeviceInfo {
@@ -98,16 +98,16 @@ impl Cuda {
         }
     }
 
-    /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
+    /// As [`Executor::compile`], returning the concrete type, which has more to report.
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
         let dnn = self.dnn(program);
-        let preparation = Preparation::new(program, dnn, &self.device)?;
-        CudaRun::new(program.clone(), preparation, dnn, &self.device)
+        let compiled = CompiledPlan::new(program, dnn, &self.device)?;
+        CudaRun::new(program.clone(), compiled, dnn, &self.device)
     }
 
-    /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
-    /// is planned; the answer is how many there are.
+    /// Compiles and loads the kernels of several programs at once on all cores, and returns their number. Compiling one
+    /// of these programs later does not wait for kernels.
     pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
         let mut texts = BTreeSet::new();
         for program in programs {
@@ -117,29 +117,28 @@ impl Cuda {
         self.device.functions(&texts).map(|functions| functions.len())
     }
 
-    /// The most bytes of the GPU's memory that this process ever used at once, where the driver says so.
+    /// Returns the peak memory of this process on the GPU in bytes, if the driver reports it.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.device.peak_bytes()
     }
 
-    /// Counts [`peak_bytes`](Self::peak_bytes) again: from here on, the most is what is in use now.
+    /// Resets [`peak_bytes`](Self::peak_bytes) to the memory in use now.
     pub fn forget_peak_bytes(&self) -> Result<()> {
         self.device.forget_peak()
     }
 
-    /// Bytes that were copied between this GPU and the host since it was opened. The difference of two such counts says what
-    /// crossed between them.
+    /// Returns the bytes copied between this GPU and the host since it was opened.
     pub fn copied_bytes(&self) -> CopiedBytes {
         let (to_host, to_device) = self.device.copied();
         CopiedBytes { to_host, to_device }
     }
 
-    /// What was spent on getting programs ready since this GPU was opened: where the time before a first result went.
+    /// Returns the time spent on compiling programs since this GPU was opened.
     pub fn spent(&self) -> Spent {
         self.device.clock.spent()
     }
 
-    /// Waits until all that was asked for is done. Reading a result waits by itself.
+    /// Waits until all submitted work is done. Reading a result waits by itself.
     pub fn wait(&self) -> Result<()> {
         self.device.enter()?;
         self.device.wait()
@@ -147,10 +146,10 @@ impl Cuda {
 }
 
 impl Executor for Cuda {
-    /// Begins to plan the program on a thread of its own, so that the caller can build the next one meanwhile; what cannot be planned
-    /// is said by the first run.
+    /// Starts compiling the program on a background thread, so that the caller can build the next one. The first run
+    /// reports any error.
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        // The library of convolutions is used by one thread at a time.
+        // cuDNN is opened by one thread.
         if self.dnn(program).is_some() {
             return Ok(Box::new(self.plan(program)?));
         }

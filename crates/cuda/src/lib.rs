@@ -1,14 +1,13 @@
-//! Plans a program and runs it on an NVIDIA GPU.
+//! Compiles programs for NVIDIA GPUs and runs them.
 //!
-//! The driver and the libraries are looked for when [`Cuda::new`] is called, so a program that links this crate builds and runs
-//! on machines without any of them. Kernels are written from the groups that `bilevel-plan` makes, compiled by NVRTC and
-//! kept on disk; matrix products go through cuBLASLt, and convolutions
-//! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
-//! runs side by side, and nothing crosses to the host before somebody reads it.
+//! The driver and the libraries are loaded when [`Cuda::new`] is called, so a program that links this crate also builds
+//! and runs on machines without them. Kernels are generated from the groups of `bilevel-plan`, compiled by NVRTC and
+//! cached on disk. Matrix products use cuBLASLt, and convolutions use cuDNN if it is available. One step of a program's
+//! loop is one CUDA graph in which independent work runs concurrently, and nothing is copied to the host before it is
+//! read.
 //!
-//! Unsafe code is in `driver.rs`, `capture.rs`, `events.rs`, `storage.rs`, `blas.rs`, `products.rs`, `trial.rs`, `dnn.rs` and the files of
-//! that name, `rehearsal.rs`, `compile.rs`, `load.rs`, `start.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with
-//! addresses that the plan gives.
+//! Unsafe code, that is calls of the driver and of the libraries with addresses from the plan, is confined to
+//! `runtime`, `autotune`, `gemm/{cublaslt,select}.rs`, `conv/cudnn`, and `compile/{nvrtc,background}.rs`.
 
 mod autotune;
 mod codegen;

@@ -1,4 +1,4 @@
-//! What a program would take on a GPU, found without one.
+//! Estimates the memory of a program on a GPU without one.
 
 use crate::compile::plan::plan;
 use crate::runtime::run::PlannedBytes;

@@ -55,7 +55,7 @@ fn a_softmax_is_one_kernel_in_which_threads_share_rows() {
 
 #[test]
 fn an_attention_in_bf16_is_one_kernel_and_so_is_its_derivative_with_respect_to_the_queries() {
-    holds("strip", |g| {
+    holds("fused_attention", |g| {
         let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, 104, 32], DType::F32));
         let y = nn::scaled_dot_product_attention(q, k, v, None);
         let slopes = gradient(y.sin().sum_all(), &[q, k]).unwrap();
@@ -77,12 +77,12 @@ fn parts_of_rows(g: &Graph, shape: [usize; 3]) -> Program {
 
 #[test]
 fn reductions_over_parts_of_rows_are_done_in_the_kernel_that_computes_the_rows() {
-    holds("within", |g| parts_of_rows(g, [6, 4, 5]));
+    holds("segment_reduce", |g| parts_of_rows(g, [6, 4, 5]));
 }
 
 #[test]
 fn threads_of_a_long_row_share_the_results_of_its_parts() {
-    holds("within_long", |g| parts_of_rows(g, [300, 28, 28]));
+    holds("segment_reduce_long", |g| parts_of_rows(g, [300, 28, 28]));
 }
 
 /// The gradients of a layer norm and, with its result, of the gains and offsets of it.
@@ -103,26 +103,26 @@ fn the_gradients_of_a_layer_norm_over_many_rows_are_one_kernel_and_a_fold() {
 
 #[test]
 fn a_sum_of_squares_is_a_kernel_and_a_fold() {
-    holds("norm", |g| output(g, g.input("x", [100_000], DType::F32).square().sum_all()));
+    holds("sum_of_squares", |g| output(g, g.input("x", [100_000], DType::F32).square().sum_all()));
 }
 
 #[test]
 fn a_sum_of_columns_has_threads_side_by_side() {
-    holds("columns", |g| output(g, g.input("x", [512, 96], DType::F32).sum([0])));
+    holds("column_reduce", |g| output(g, g.input("x", [512, 96], DType::F32).sum([0])));
 }
 
 #[test]
 fn a_row_that_is_added_to_a_carried_table_is_a_kernel_over_that_row() {
-    holds("row", |g| {
+    holds("add_rows", |g| {
         let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
-        let row = g.input("row", [300], DType::F32);
+        let row = g.input("add_rows", [300], DType::F32);
         Program::builder(g).carry(table, table + row.scatter_add(at, 0, 1000)).build().unwrap()
     });
 }
 
 #[test]
-fn short_rows_are_fetched_whole_in_the_loop_that_computes_their_numbers() {
-    holds("fetch", |g| {
+fn short_rows_are_gathered_in_the_loop_that_computes_their_indices() {
+    holds("inline_gather", |g| {
         let (table, x) = (g.input("table", [3, 10, 4], DType::F32), g.input("x", [3, 200], DType::F32));
         let found = table.gather((x * 9.0).convert(DType::I32), 1);
         output(g, found.index(2, 0) + x * found.index(2, 3))
@@ -139,16 +139,16 @@ fn of_two_operands_across_the_sum_of_a_product_in_tf32_one_is_transposed() {
 }
 
 #[test]
-fn long_operands_of_a_product_in_tf32_are_halved_and_the_loop_that_reads_the_result_restores_it() {
-    holds("halves", |g| {
+fn operands_of_a_large_tf32_product_are_scaled_to_fp16_and_its_reader_unscales_the_result() {
+    holds("scaled_fp16", |g| {
         let (x, y) = (g.input("x", [1576, 768], DType::F32), g.input("y", [1576, 3072], DType::F32));
         output(g, x.tanh().t().matmul(y).exp()).with_precision(Precision::Tf32)
     });
 }
 
 #[test]
-fn a_gelu_between_two_long_products_in_tf32_is_written_in_halves_by_the_loop_that_computes_it() {
-    holds("bounded", |g| {
+fn a_gelu_between_two_large_tf32_products_is_written_as_fp16_by_its_loop() {
+    holds("range_analysis", |g| {
         let (x, w) = (g.input("x", [1600, 768], DType::F32), g.input("w", [768, 3072], DType::F32));
         let (bias, v) = (g.input("bias", [3072], DType::F32), g.input("v", [3072, 768], DType::F32));
         output(g, nn::linear(nn::gelu(nn::linear(x, w, bias)), v, None)).with_precision(Precision::Tf32)
@@ -156,8 +156,8 @@ fn a_gelu_between_two_long_products_in_tf32_is_written_in_halves_by_the_loop_tha
 }
 
 #[test]
-fn the_slope_of_overlapping_pieces_is_a_kernel_that_reads_each_once() {
-    holds("pieces", |g| {
+fn the_gradient_of_overlapping_patches_is_a_kernel_that_reads_each_once() {
+    holds("pad_sum", |g| {
         let x = g.input("x", [64, 40], DType::F32);
         let pieces = x.slice(1, 0, 30).sin() + x.slice(1, 4, 34).exp() + x.slice(1, 10, 40).tanh();
         output(g, gradient(pieces.sum_all(), &[x]).unwrap()[0].unwrap())
@@ -165,8 +165,8 @@ fn the_slope_of_overlapping_pieces_is_a_kernel_that_reads_each_once() {
 }
 
 #[test]
-fn the_slope_of_a_pool_is_chosen_in_the_loop_that_reads_it() {
-    holds("pool", |g| {
+fn the_gradient_of_a_pool_is_a_select_in_the_loop_that_reads_it() {
+    holds("pool_gradient", |g| {
         let x = g.input("x", [8, 16, 12, 12], DType::F32);
         let pooled = nn::max_pool2d(x.sin(), nn::Pool2d::of([2, 2]));
         output(g, gradient((pooled * 0.5).square().sum_all(), &[x]).unwrap()[0].unwrap())
@@ -175,7 +175,7 @@ fn the_slope_of_a_pool_is_chosen_in_the_loop_that_reads_it() {
 
 #[test]
 fn copies_of_weights_are_made_before_the_first_step_and_then_where_the_weights_change() {
-    for (name, precision) in [("learned_bf16", Precision::Bf16), ("learned_tf32", Precision::Tf32)] {
+    for (name, precision) in [("carried_cast_bf16", Precision::Bf16), ("carried_cast_tf32", Precision::Tf32)] {
         holds(name, |g| {
             let (x, w) = (g.input("x", [256, 264], DType::F32), g.input("w", [264, 272], DType::F32));
             let slope = x.t().matmul(x.matmul(w).tanh());

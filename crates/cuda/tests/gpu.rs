@@ -1,4 +1,5 @@
-//! The conformance suite on a GPU, and products and convolutions too large for it: `cargo test --release -p bilevel-cuda -- --ignored`.
+//! The conformance suite on a GPU, and products and convolutions too large for it: `cargo test --release -p
+//! bilevel-cuda -- --ignored`.
 
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{self, Dice, Inputs, agree, outputs};
@@ -10,7 +11,7 @@ fn gpu() -> Cuda {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn a_gpu_does_what_every_executor_must() {
+fn a_gpu_passes_the_conformance_suite() {
     let cuda = gpu();
     let failures = conformance::check_all(&cuda, 0..2).unwrap();
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
@@ -33,7 +34,8 @@ fn network(g: &Graph) -> (Program, Inputs) {
     let convolved = |x, w, stride| {
         nn::conv2d(x, w, None, nn::Conv2d { stride: [stride; 2], padding: [1, 1], ..Default::default() }) * 0.05
     };
-    // The largest are chosen before anything is rounded, and the rest is smooth: a sum that is rounded otherwise never takes the other branch.
+    // The largest are chosen before anything is rounded, and the rest is smooth: a sum that is rounded otherwise never
+    // takes the other branch.
     let pooled = nn::max_pool2d(image, nn::Pool2d::of([2, 2]));
     let y = convolved(convolved(pooled, first, 1).tanh(), second, 2);
     let loss = y.tanh().mean([2, 3]).sum_all();
@@ -51,7 +53,8 @@ fn an_executor_that_is_opened_later_chooses_the_same_ways_to_the_same_bits() {
     for precision in [Precision::Tf32, Precision::Bf16] {
         let (program, inputs) = network(&Graph::new());
         let program = program.with_precision(precision);
-        // Each asks anew: the first may try, the second finds what was kept, or asks the library again where nothing is kept.
+        // Each asks anew: the first may try, the second finds what was kept, or asks the library again where nothing is
+        // kept.
         let [first, second] = [gpu(), gpu()].map(|cuda| outputs(&cuda, &program, &inputs, 1).unwrap());
         agree(&second, &first, &vec![0.0; first.len()]).unwrap_or_else(|e| panic!("{precision}: {e}"));
     }
@@ -77,7 +80,8 @@ fn large_convolutions_are_the_same_with_and_without_cudnn() {
     }
 }
 
-/// Every pass has new buffers, for which a graph is recorded anew, while other threads have, fill, read and free theirs.
+/// Every pass has new buffers, for which a graph is recorded anew, while other threads have, fill, read and free
+/// theirs.
 #[test]
 #[ignore = "needs a GPU"]
 fn threads_that_share_a_gpu_do_not_get_in_each_others_recordings() {

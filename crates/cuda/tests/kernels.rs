@@ -1,4 +1,5 @@
-//! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is needed.
+//! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is
+//! needed.
 
 mod common;
 
@@ -12,7 +13,8 @@ use bilevel_plan::channels_last;
 use common::can_compile;
 use std::collections::BTreeSet;
 
-/// Compiles every kernel of these cases once. There must be more than so many, whether or not NVRTC is there to compile them.
+/// Compiles every kernel of these cases once. There must be more than this many, whether or not NVRTC is there to
+/// compile them.
 fn compile(cases: &[Case], architecture: u32, more_than: usize) {
     let texts: BTreeSet<String> = cases.iter().flat_map(|case| kernel_texts(&case.program).unwrap()).collect();
     assert!(texts.len() > more_than, "{} kernels", texts.len());
@@ -50,30 +52,30 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
 }
 
 #[test]
-fn attentions_in_bf16_are_one_kernel_where_their_strips_fit_a_block() {
-    let strips = |places: usize, width: usize, precision: Precision| {
+fn attention_in_bf16_is_one_kernel_if_its_rows_fit_a_block() {
+    let fused = |places: usize, width: usize, precision: Precision| {
         let g = Graph::new();
         let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, places, width], DType::F32));
         let y = nn::scaled_dot_product_attention(q, k, v, None);
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(precision);
-        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("u32 strip[]")).count()
+        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("u32 smem[]")).count()
     };
-    assert_eq!(strips(200, 64, Precision::Bf16), 1);
-    assert_eq!([Precision::Full, Precision::Tf32].map(|precision| strips(200, 64, precision)), [0, 0]);
-    assert_eq!([strips(197, 64, Precision::Bf16), strips(264, 64, Precision::Bf16)], [0, 0], "odd rows, long rows");
-    assert_eq!([strips(256, 64, Precision::Bf16), strips(256, 128, Precision::Bf16)], [1, 0], "too much memory");
+    assert_eq!(fused(200, 64, Precision::Bf16), 1);
+    assert_eq!([Precision::Full, Precision::Tf32].map(|precision| fused(200, 64, precision)), [0, 0]);
+    assert_eq!([fused(197, 64, Precision::Bf16), fused(264, 64, Precision::Bf16)], [0, 0], "odd rows, long rows");
+    assert_eq!([fused(256, 64, Precision::Bf16), fused(256, 128, Precision::Bf16)], [1, 0], "too much memory");
 }
 
 #[test]
-fn long_products_in_tf32_are_those_of_halves() {
-    let halved = |precision| {
+fn long_products_in_tf32_are_computed_in_scaled_f16() {
+    let scaled = |precision| {
         let cases = long_products().unwrap().into_iter();
         let texts = cases.flat_map(|case| kernel_texts(&case.program.with_precision(precision)).unwrap());
         texts.filter(|text| text.contains("half* ")).count()
     };
     // Three operands each of five cases that have all their rows at multiples of 16 bytes, and those of a network.
-    assert!(halved(Precision::Tf32) >= 15 + 7);
-    assert_eq!([Precision::Full, Precision::Bf16].map(halved), [0, 0]);
+    assert!(scaled(Precision::Tf32) >= 15 + 7);
+    assert_eq!([Precision::Full, Precision::Bf16].map(scaled), [0, 0]);
 }
 
 #[test]
@@ -101,7 +103,8 @@ fn random_programs_compile() {
     compile(&cases, 90, 300);
 }
 
-/// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded instead.
+/// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded
+/// instead.
 #[test]
 fn no_place_in_memory_is_chosen_by_a_condition() {
     let (mut texts, mut bounded) = (0, 0);
@@ -123,7 +126,7 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
 
 /// What warps leave each other for a sum is written over when a block comes by with its next row.
 #[test]
-fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_before() {
+fn a_block_that_repeats_its_only_sum_synchronises_before_it() {
     let barriers = |sums: usize| {
         let g = Graph::new();
         let shape = [1600, 768];

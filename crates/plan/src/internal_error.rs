@@ -1,15 +1,15 @@
-//! What planning says where its own parts disagree. A run trusts its plan with raw memory, so a plan that lacks something is
-//! refused: a guess in its place would read or write what belongs to another value.
+//! Errors for inconsistencies of planning itself. A run trusts its plan with raw memory, so an incomplete plan is
+//! refused.
 
 use bilevel_graph::{Error, ErrorKind, Result};
 use std::panic::Location;
 
-/// The error for a part that planning should have found.
-pub fn lacks(what: &str) -> Error {
+/// Returns the error for a part that planning should have found.
+pub fn internal_error(what: &str) -> Error {
     Error::new(ErrorKind::Planning { reason: format!("planning did not find {what}") })
 }
 
-/// The part, or an error that names it and the line of user code it belongs to.
-pub fn known<T>(part: Option<T>, what: &str, line: &'static Location<'static>) -> Result<T> {
-    part.ok_or_else(|| lacks(what).at(line))
+/// Returns the part, or an error that names it and the line of user code it belongs to.
+pub fn expect<T>(part: Option<T>, what: &str, line: &'static Location<'static>) -> Result<T> {
+    part.ok_or_else(|| internal_error(what).at(line))
 }

@@ -1,15 +1,16 @@
-//! Planning: from a program to what an executor runs. This crate decides everything that executors share, and knows no
-//! machine beyond a small [`Target`]:
+//! Plans a program for an executor: lowering, fusion, scheduling and memory, for any machine that a small [`Target`]
+//! describes.
 //!
-//! 1. *Lowering* turns operations that only move elements into [`View`]s, gives every operand as a view of some node's memory,
-//!    and brings matrix products into one form, [`DotLayout`].
-//! 2. *Fusion* puts elementwise operations and their reductions into [`Group`]s, each one loop; anything else is a group of its
-//!    own. A [`Role`] says what a member is to its loop, an [`Access`] how it gets an operand. A loop can continue with
-//!    the result of a product in one group with it ([`Group::product`]), and end in another ([`Group::next`]).
-//! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
-//!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
-//! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
-//!    place, a [`MemoryMap`].
+//! 1. *Lowering* turns data movement into [`View`]s, gives every operand as a view of a node's memory, and brings
+//!    matrix products into one form, [`DotLayout`].
+//! 2. *Fusion* puts elementwise operations and reductions into [`Group`]s, each one loop; any other operation is a
+//!    group of its own. A [`Role`] is the part of a member in its loop, an [`Access`] how it reads an operand. A loop
+//!    can be the epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one
+//!    ([`Group::second_gemm`]).
+//! 3. *Scheduling* orders the groups, loop-invariant ones first, and decides which carried inputs are updated in
+//!    place. The result is a [`Schedule`].
+//! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
+//!    [`MemoryMap`].
 //!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
@@ -21,15 +22,15 @@
 //!         Limits {
 //!             row: 1024,
 //!             members: 64,
-//!             together: 64,
-//!             gathered: 64,
-//!             in_turn: 0,
+//!             tiny_loop: 64,
+//!             horizontal_fusion_max: 64,
+//!             sequential_max: 0,
 //!             axes: 8,
 //!             alignment: 256,
-//!             slack: 0,
-//!             apart: 0,
-//!             joins: false,
-//!             again: None,
+//!             reuse_distance: 0,
+//!             no_alias_bytes: 0,
+//!             concat_in_place: false,
+//!             remat_min_bytes: None,
 //!         }
 //!     }
 //! }
@@ -40,11 +41,11 @@
 //! let program = Program::builder(&g).output("loss", loss).build().unwrap();
 //!
 //! let schedule = Schedule::new(&program, &Machine).unwrap();
-//! let [product, pass] = schedule.groups() else { panic!("a product, and one loop for all the rest") };
+//! let [product, pass] = schedule.groups() else { panic!("a product and one loop") };
 //! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
 //!
-//! // Neither group asks for a workspace. Only the product is in the arena: the loop keeps what it makes of it to itself.
+//! // Neither group needs a workspace. Only the product is in the arena: the values of the loop stay in registers.
 //! let map = schedule.lay_out(&[0, 0]).unwrap();
 //! assert_eq!(map.arena_bytes, 320 * 4);
 //! ```
@@ -59,13 +60,13 @@ mod schedule;
 mod target;
 
 pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
-pub use crate::internal_error::{known, lacks};
+pub use crate::internal_error::{expect, internal_error};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
-pub use crate::ir::index_dims::Rows;
-pub use crate::ir::node::{Elementwise, Form, Frame, Kind, Node, Operand};
+pub use crate::ir::index_dims::IndexDims;
+pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
 pub use crate::ir::view::{Run, View};
-pub use crate::lower::carried_casts::Seed;
-pub use crate::lower::scaled_fp16::scale::{Power, PowerTerm};
+pub use crate::lower::carried_casts::InitialCast;
+pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 pub use crate::program::channels_last::channels_last;
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;

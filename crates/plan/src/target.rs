@@ -1,143 +1,143 @@
-//! What planning must know of the machine a program is planned for.
+//! The description of a machine that planning needs: predicates and limits.
 
 use crate::fuse::group::Group;
 use crate::ir::dot_layout::{DotLayout, DotSize};
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::{ConvDims, Precision};
 
-/// A machine as planning sees it. The defaults of the methods suit any machine.
+/// A machine as planning sees it. The default implementations suit any machine.
 pub trait Target {
-    /// The sizes it can work with.
+    /// Returns the sizes that the machine can work with.
     fn limits(&self) -> Limits;
 
-    /// True where an operation is computed again for each of its readers, because that costs less than keeping its result in
-    /// memory. Asked for elementwise operations only. By default those are comparisons with a constant: the mask of a
-    /// rectifier would otherwise be kept from the forward pass to the backward one.
+    /// True if an elementwise operation is recomputed for each of its readers, because that is cheaper than storing its
+    /// result. By default these are comparisons with a constant: the mask of a ReLU is not stored from the forward pass
+    /// to the backward pass.
     fn recomputes(&self, node: &Node) -> bool {
         let comparison = matches!(node.kind, Kind::Elementwise(Elementwise::Binary(op)) if op.is_comparison());
         comparison && node.operands.iter().any(|operand| matches!(operand, Operand::Constant(_)))
     }
 
-    /// True where an operation can be part of a fused loop; one that cannot is a group of its own. By default elementwise
-    /// operations, reductions and what is fetched can.
+    /// True if an operation can be part of a fused loop; any other operation is a group of its own. By default
+    /// elementwise operations, reductions and inline gathers can.
     fn fuses(&self, kind: &Kind) -> bool {
-        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::Fetch { .. })
+        matches!(
+            kind,
+            Kind::Elementwise(_) | Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax | Kind::InlineGather { .. }
+        )
     }
 
-    /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds
-    /// their operands itself, as it reads them or in copies that it makes. By default none are: planning has the
-    /// operands rounded in loops ([`Elementwise::Round`]), once for all products that read them, and the products are
+    /// True if the machine multiplies in this precision natively, rounding the operands itself. By default it does not:
+    /// planning inserts casts ([`Elementwise::Round`]), shared by all products that read a value, and the products are
     /// of full precision.
-    fn multiplies(&self, precision: Precision) -> bool {
+    fn has_native(&self, precision: Precision) -> bool {
         let _ = precision;
         false
     }
 
-    /// True where matrix products in `Bf16` read operands of two bytes: planning has them written so ([`Node::narrow`]), once for
-    /// all products that read them, in the loops that compute them. The results of such products have two bytes then, too. By
-    /// default they do not.
-    fn narrows(&self) -> bool {
+    /// True if matrix products in `Bf16` read and write two bytes per element. Planning then has their operands stored
+    /// so ([`Node::narrow`]), once for all readers, by the loops that compute them. By default they do not.
+    fn gemm_reads_bf16(&self) -> bool {
         false
     }
 
-    /// The same for a convolution in `Bf16` of an image and a kernel of these shapes. By default none does.
-    fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+    /// True if a convolution in `Bf16` of these shapes reads and writes two bytes per element. By default none does.
+    fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         let _ = (dims, image, kernel);
         false
     }
 
-    /// True where a product in `Tf32`, of operands that lie so, is faster of operands in halves: numbers of 16 bits with as many digits, of
-    /// which planning has each array brought into their range by a power of two of its own ([`Elementwise::Halve`]). By default none is.
-    fn halves(&self, product: &DotLayout) -> bool {
+    /// True if a `Tf32` product with these strides is faster on fp16 operands. Planning then scales each array into the
+    /// range of fp16 by a power of two ([`Elementwise::ScaleToF16`]). By default none is.
+    fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let _ = product;
         false
     }
 
-    /// True where products of this size want all matrices of a batch at one distance from each other. Planning has operands that do
-    /// not lie so copied into order, once for all products that read them so. By default they do not.
+    /// True if products of this size need a single stride from matrix to matrix of a batch. Planning then copies other
+    /// operands into that layout, once for all readers. By default they do not.
     fn wants_one_stride(&self, product: &DotSize) -> bool {
         let _ = product;
         false
     }
 
-    /// True where the derivative of a pool whose windows do not overlap is a choice for each place of the image, computed in whatever
-    /// loop reads it, and not a scatter. By default it is not.
-    fn chooses(&self) -> bool {
+    /// True if the gradient of a max pool with disjoint windows is an elementwise select in the loop that reads it
+    /// instead of a scatter. By default it is a scatter.
+    fn pool_grad_as_select(&self) -> bool {
         false
     }
 
-    /// True where a sum of paddings is one operation ([`Kind::Overlay`]). By default it is not, and each is written among zeros.
-    fn overlays(&self) -> bool {
+    /// True if a sum of padded values is one operation ([`Kind::PadSum`]). By default each value is padded separately.
+    fn fuses_pad_sum(&self) -> bool {
         false
     }
 
-    /// True where loops fetch the short rows that they read of a gather ([`Kind::Fetch`]). By default they do not, and the gather writes
-    /// them.
-    fn fetches(&self) -> bool {
+    /// True if loops gather short rows themselves ([`Kind::InlineGather`]). By default a separate gather writes them.
+    fn fuses_gather(&self) -> bool {
         false
     }
 
-    /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none
+    /// True if a loop that reads this matrix product should become its epilogue ([`Group::gemm`]). By default none
     /// should.
-    fn continues(&self, product: &Node, pass: &Group) -> bool {
+    fn wants_epilogue(&self, product: &Node, pass: &Group) -> bool {
         let _ = (product, pass);
         false
     }
 
-    /// True where a matrix product, a loop over its rows and the product `next` of the rows of that loop should be one group
-    /// ([`Group::next`]); the products by their number among the nodes. By default they should not.
-    fn strips(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+    /// True if a matrix product, a loop over its rows and the product `next` of those rows should be one group
+    /// ([`Group::second_gemm`]). The products are given by their node numbers. By default they should not.
+    fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
         let _ = (nodes, product, pass, next);
         false
     }
 }
 
-/// Sizes a machine can work with.
+/// The sizes that a machine can work with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest row that a loop can hold while it reduces it and goes over it once more: what a first cache, or a block of
-    /// threads, has room for.
+    /// The longest row that a loop can reduce and then read again without going through memory: the capacity of the
+    /// first-level cache, or of the registers of a thread block.
     pub row: usize,
-    /// Most operations merged into one loop.
+    /// The maximum number of operations in one loop.
     pub members: usize,
-    /// Loops over at most this many elements are merged even when unrelated, because starting one is what they cost.
-    pub together: usize,
-    /// Loops over at most this many elements, and as many, are merged in the end where nothing must happen between them: the update of every
-    /// bias of a network, for instance. At least [`together`](Self::together).
-    pub gathered: usize,
-    /// In loops over at most this many elements, every member is complete before the next begins, so that a draw can
-    /// read a key computed in the same loop. 0 where members advance element by element.
-    pub in_turn: usize,
-    /// Most axes of a view, neighbours that one stride serves counted as one.
+    /// Loops over at most this many elements are merged even if unrelated, because launching them dominates their cost.
+    pub tiny_loop: usize,
+    /// Loops over the same number of elements, at most this many, are finally merged if neither depends on the other:
+    /// for instance the updates of all biases. At least [`tiny_loop`](Self::tiny_loop).
+    pub horizontal_fusion_max: usize,
+    /// In loops over at most this many elements, each member is complete before the next begins, so a random draw can
+    /// read a key of the same loop. 0 if members advance element by element.
+    pub sequential_max: usize,
+    /// The maximum rank of a view after merging axes that share a stride.
     pub axes: usize,
-    /// Places in memory are multiples of this many bytes.
+    /// The alignment of every buffer, in bytes.
     pub alignment: usize,
-    /// For this many groups after its last reader, the place of a value is not given to another one: groups that do not
-    /// depend on each other can then run side by side. Where the most memory is needed, it may be fewer. 0 where groups run in turn.
-    pub slack: usize,
-    /// What has at most this many bytes shares its place with nothing else, so that nobody ever waits for it to be free. 0 where groups run in
-    /// turn.
-    pub apart: usize,
-    /// The parts of a concatenation are computed where they belong in it, where that is possible: there is nothing left to do for it then,
-    /// which an executor has to see for itself.
-    pub joins: bool,
-    /// Loops compute again, from fewer values, results of at least this many bytes that an earlier loop would have to leave for them
-    /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
-    pub again: Option<usize>,
+    /// The memory of a value is not reused for this many groups after its last reader, so that independent groups can
+    /// run concurrently. Near peak memory the distance may be shorter. 0 if groups run one after the other.
+    pub reuse_distance: usize,
+    /// Values of at most this many bytes never share memory, so that no group waits for it. 0 if groups run one after
+    /// the other.
+    pub no_alias_bytes: usize,
+    /// Whether the parts of a concatenation are computed directly in its buffer if possible. Executors skip such a
+    /// concatenation.
+    pub concat_in_place: bool,
+    /// Loops recompute results of at least this many bytes from fewer values, instead of reading them from memory.
+    /// `None` if loops are compute-bound, so that storing results is faster.
+    pub remat_min_bytes: Option<usize>,
 }
 
-/// Those of the machines that tests plan for.
+/// The limits of the targets in tests.
 #[cfg(test)]
 pub(crate) const LIMITS: Limits = Limits {
     row: 1024,
     members: 96,
-    together: 0,
-    gathered: 0,
-    in_turn: 0,
+    tiny_loop: 0,
+    horizontal_fusion_max: 0,
+    sequential_max: 0,
     axes: 8,
     alignment: 64,
-    slack: 0,
-    apart: 0,
-    joins: false,
-    again: None,
+    reuse_distance: 0,
+    no_alias_bytes: 0,
+    concat_in_place: false,
+    remat_min_bytes: None,
 };

@@ -1,45 +1,44 @@
-//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program would run, on
-//! the memory of a trial.
+//! im2col candidates for convolutions: the steps that a program would run, on the memory of a trial.
 
 use crate::compile::step::Work;
 use crate::compile::workspace::Workspace;
 use crate::conv::canonical::Geometry;
-use crate::conv::im2col::{Arrangement, arrangements, one_product};
+use crate::conv::im2col::{Arrangement, arrangements, as_gemm};
 use crate::runtime::device::Device;
-use crate::runtime::launch::{Ready, start};
+use crate::runtime::launch::{PreparedLaunch, start};
 use bilevel_graph::Result;
-use bilevel_plan::{Place, Region, lacks};
+use bilevel_plan::{Place, Region, internal_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first start must not
-/// become much longer, however many convolutions there are. Those of two bytes have a time of their own, as the library takes a second to
-/// compile an engine for each of them.
-const MOST: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+/// The time that a process may spend on preparing candidates, which compiles kernels and selects GEMMs: a first start
+/// must not become much longer, however many convolutions there are. bf16 has a separate budget, because the library
+/// compiles an engine for each, which takes a second.
+const MAX_PREPARATION: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 /// Nanoseconds spent so far.
 static SPENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// One way, ready to be started on any memory for x, w, y and a workspace.
-pub(crate) struct Rehearsal {
+/// A candidate that can be launched on any memory for x, w, y and a workspace.
+pub(crate) struct ConvCandidate {
     pub arrangement: Arrangement,
-    /// Bytes of workspace it needs.
+    /// Its workspace in bytes.
     pub workspace: usize,
-    works: Vec<(Work, Ready)>,
+    works: Vec<(Work, PreparedLaunch)>,
 }
 
-/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products may be tried, too.
-pub(crate) fn rehearsals(device: &Arc<Device>, geometry: &Geometry) -> Vec<Rehearsal> {
+/// Returns the candidates for a geometry. The caller must not hold the scratch memory, because GEMMs may be autotuned.
+pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<ConvCandidate> {
     let arrangements = arrangements(geometry);
-    let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MOST[usize::from(geometry.narrow)]);
+    let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MAX_PREPARATION[usize::from(geometry.narrow)]);
     if arrangements.is_empty() || Duration::from_nanos(spent.load(Ordering::Relaxed)) >= most {
         return vec![];
     }
     let begun = Instant::now();
-    let planned: Vec<Planned> =
-        arrangements.into_iter().map(|arrangement| Planned::new(geometry, arrangement)).collect();
-    let texts: Vec<&str> = planned.iter().flat_map(Planned::texts).collect();
-    // All at once, as several kernels take little longer to compile than one. After that each is found.
+    let planned: Vec<UncompiledCandidate> =
+        arrangements.into_iter().map(|arrangement| UncompiledCandidate::new(geometry, arrangement)).collect();
+    let texts: Vec<&str> = planned.iter().flat_map(UncompiledCandidate::texts).collect();
+    // All at once, because several kernels compile in little more time than one. Later requests hit the cache.
     let ready = match device.functions(&texts) {
         Ok(_) => planned.into_iter().filter_map(|planned| planned.ready(device).ok()).collect(),
         Err(_) => vec![],
@@ -48,11 +47,11 @@ pub(crate) fn rehearsals(device: &Arc<Device>, geometry: &Geometry) -> Vec<Rehea
     ready
 }
 
-impl Rehearsal {
-    /// Puts all of it in the stream of a branch.
+impl ConvCandidate {
+    /// Submits all steps to a stream.
     ///
     /// # Safety
-    /// The places must be those of x, w, y and the workspace, which nobody else uses meanwhile.
+    /// The addresses must be those of x, w, y and the workspace, with no concurrent use.
     pub unsafe fn start(&self, device: &Arc<Device>, places: [u64; 4], branch: usize) -> Result<()> {
         let at = |place: Place| address(place, places);
         // SAFETY: the caller's promise; no kernel of a convolution reports errors.
@@ -60,19 +59,19 @@ impl Rehearsal {
     }
 }
 
-/// The steps of one way.
-struct Planned {
+/// The steps of a candidate.
+struct UncompiledCandidate {
     arrangement: Arrangement,
     workspace: usize,
     works: Vec<Work>,
 }
 
-impl Planned {
+impl UncompiledCandidate {
     fn new(geometry: &Geometry, arrangement: Arrangement) -> Self {
         let at = [0, 1, 2].map(|number| (Place { region: Region::Input(number), offset: 0 }, 0));
         let mut space = Workspace::new(None);
-        let works = one_product(geometry, arrangement, at, &mut space);
-        Planned { arrangement, workspace: space.bytes(), works }
+        let works = as_gemm(geometry, arrangement, at, &mut space);
+        UncompiledCandidate { arrangement, workspace: space.bytes(), works }
     }
 
     fn texts(&self) -> impl Iterator<Item = &str> {
@@ -81,25 +80,25 @@ impl Planned {
             .filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.source[..]) } else { None })
     }
 
-    /// With its kernels loaded and its products chosen.
-    fn ready(self, device: &Arc<Device>) -> Result<Rehearsal> {
+    /// Loads its kernels and selects its GEMMs.
+    fn ready(self, device: &Arc<Device>) -> Result<ConvCandidate> {
         let one = |work: Work| {
             let ready = match &work {
                 Work::Kernel(launch) => {
                     let functions = device.functions(&[&launch.source])?;
-                    Ready::Kernel(functions.first().copied().ok_or_else(|| lacks("a kernel"))?)
+                    PreparedLaunch::Kernel(functions.first().copied().ok_or_else(|| internal_error("a kernel"))?)
                 }
-                Work::Product(product) => Ready::Product(device.products()?.ready(product, device)?),
-                _ => return Err(lacks("how to rehearse a step")),
+                Work::Gemm(product) => PreparedLaunch::Gemm(device.products()?.ready(product, device)?),
+                _ => return Err(internal_error("a prepared launch of a candidate")),
             };
             Ok((work, ready))
         };
-        let Planned { arrangement, workspace, works } = self;
-        Ok(Rehearsal { arrangement, workspace, works: works.into_iter().map(one).collect::<Result<_>>()? })
+        let UncompiledCandidate { arrangement, workspace, works } = self;
+        Ok(ConvCandidate { arrangement, workspace, works: works.into_iter().map(one).collect::<Result<_>>()? })
     }
 }
 
-/// Where a place is in the memory of a trial: x, w and y are inputs, and all else is workspace.
+/// Maps a place to the memory of a trial: x, w and y are inputs, and all else is workspace.
 fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
     let base = match place.region {
         Region::Input(0) => x,
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
     use crate::autotune::bench::Trial;
     use crate::codegen::Cell;
-    use crate::conv::canonical::Sought;
+    use crate::conv::canonical::ConvPass;
     use crate::conv::im2col::tests::example;
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::{DType, Precision};
@@ -128,13 +127,13 @@ mod tests {
         assert_eq!(at(Region::Arena, 256), 4256);
     }
 
-    /// Adds up the convolution as it is defined, into what is sought; of whole numbers, so exactly.
+    /// Computes the convolution by its definition, on integers and so exactly.
     fn expected(geometry: &Geometry, [x, w, y]: &[Vec<f32>; 3]) -> Vec<f32> {
-        let Geometry { sought, x: xs, w: ws, y: ys, stride, padding, dilation, .. } = *geometry;
+        let Geometry { pass, x: xs, w: ws, y: ys, stride, padding, dilation, .. } = *geometry;
         let at = |shape: [usize; 4], i: [usize; 4]| -> usize {
             geometry.strides(shape).iter().zip(i).map(|(stride, i)| stride * i).sum()
         };
-        let mut out = vec![0.0; [y, x, w][sought as usize].len()];
+        let mut out = vec![0.0; [y, x, w][pass as usize].len()];
         let every = |[a, b, c, d]: [usize; 4]| {
             (0..a * b * c * d).map(move |i| [i / (b * c * d), i / (c * d) % b, i / d % c, i % d])
         };
@@ -145,17 +144,17 @@ mod tests {
             let (Some(u), Some(v)) = (place(0, oy, r), place(1, ox, s)) else { continue };
             if u < xs[2] && v < xs[3] {
                 let (i, j, o) = (at(xs, [n, c, u, v]), at(ws, [k, c, r, s]), at(ys, [n, k, oy, ox]));
-                match sought {
-                    Sought::Result => out[o] += x[i] * w[j],
-                    Sought::Image => out[i] += y[o] * w[j],
-                    Sought::Kernel => out[j] += x[i] * y[o],
+                match pass {
+                    ConvPass::Fprop => out[o] += x[i] * w[j],
+                    ConvPass::Dgrad => out[i] += y[o] * w[j],
+                    ConvPass::Wgrad => out[j] += x[i] * y[o],
                 }
             }
         }
         out
     }
 
-    /// Whole numbers as elements, of which the upper two bytes are enough or are all there is.
+    /// Returns integers as bytes, truncated to bf16 if necessary, which is exact.
     fn written(cell: Cell, values: &[f32]) -> Vec<u8> {
         let upper = 4 - cell.size();
         values.iter().flat_map(|value| value.to_le_bytes().into_iter().skip(upper)).collect()
@@ -163,15 +162,15 @@ mod tests {
 
     fn computed(
         device: &Arc<Device>,
-        rehearsal: &Rehearsal,
+        candidate: &ConvCandidate,
         geometry: &Geometry,
         values: &[Vec<f32>; 3],
     ) -> Result<Vec<f32>> {
         let wrong = |e| crate::runtime::device::failed("copy", e);
         let [x, w, y] = geometry.bytes();
-        let trial = Trial::new(device, [x, w, y, rehearsal.workspace])?;
+        let trial = Trial::new(device, [x, w, y, candidate.workspace])?;
         device.wait()?;
-        let (cell, which) = (geometry.cell(), [2, 0, 1][geometry.sought as usize]);
+        let (cell, which) = (geometry.cell(), [2, 0, 1][geometry.pass as usize]);
         let mut out = written(cell, &vec![f32::NAN; values[which].len()]);
         // SAFETY: the places are as long as the values; all copies wait, and nothing else runs.
         unsafe {
@@ -179,7 +178,7 @@ mod tests {
                 memcpy_htod_sync(place, &written(cell, values)).map_err(wrong)?;
             }
             memcpy_htod_sync(trial.places(0)[which], &out).map_err(wrong)?;
-            rehearsal.start(device, trial.places(0), crate::runtime::device::QUEUE)?;
+            candidate.start(device, trial.places(0), crate::runtime::device::QUEUE)?;
             device.wait()?;
             memcpy_dtoh_sync(&mut out, trial.places(0)[which]).map_err(wrong)?;
         }
@@ -193,9 +192,9 @@ mod tests {
         assert_eq!(written(Cell::Bf16, &[1.0, -3.0]), [0x80, 0x3f, 0x40, 0xc0]);
     }
 
-    /// Geometries of a size: as usual, with strides, and of single pixels.
-    fn examples(sought: Sought, [n, c, k, side]: [usize; 4]) -> [Geometry; 3] {
-        let usual = example(sought, [n, c, k, side]);
+    /// Geometries of a size: plain, with strides, and 1×1.
+    fn examples(pass: ConvPass, [n, c, k, side]: [usize; 4]) -> [Geometry; 3] {
+        let usual = example(pass, [n, c, k, side]);
         let halved = [n, k, side.div_ceil(2), side.div_ceil(2)];
         let plain = Geometry { w: [k, c, 1, 1], padding: [0, 0], ..usual };
         [usual, Geometry { stride: [2, 2], y: halved, ..usual }, plain]
@@ -210,23 +209,23 @@ mod tests {
         // Whether channels are last and operands narrow.
         let orders =
             [(false, false, Together), (false, false, ByImage), (true, false, Together), (true, true, Together)];
-        for (sought, [n, c, k, side]) in [Sought::Result, Sought::Image, Sought::Kernel]
+        for (pass, [n, c, k, side]) in [ConvPass::Fprop, ConvPass::Dgrad, ConvPass::Wgrad]
             .into_iter()
-            .flat_map(|sought| [[3, 8, 16, 8], [4, 12, 20, 5], [1, 16, 32, 7]].map(move |shape| (sought, shape)))
+            .flat_map(|pass| [[3, 8, 16, 8], [4, 12, 20, 5], [1, 16, 32, 7]].map(move |shape| (pass, shape)))
         {
             for (last, narrow, arrangement) in orders {
-                if sought == Sought::Kernel && arrangement == ByImage {
+                if pass == ConvPass::Wgrad && arrangement == ByImage {
                     continue;
                 }
-                // Channels of two bytes come in whole loads.
+                // bf16 channels come in whole loads.
                 let [c, k] = [c, k].map(|channels: usize| if narrow { channels.next_multiple_of(8) } else { channels });
-                for geometry in examples(sought, [n, c, k, side]) {
+                for geometry in examples(pass, [n, c, k, side]) {
                     let geometry = Geometry { last, narrow, ..geometry };
                     let values = [geometry.x, geometry.w, geometry.y].map(|shape| {
                         (0..shape.iter().product()).map(|_| dice.below(9) as f32 - 4.0).collect::<Vec<f32>>()
                     });
-                    let rehearsal = Planned::new(&geometry, arrangement).ready(&device).unwrap();
-                    let made = computed(&device, &rehearsal, &geometry, &values).unwrap();
+                    let candidate = UncompiledCandidate::new(&geometry, arrangement).ready(&device).unwrap();
+                    let made = computed(&device, &candidate, &geometry, &values).unwrap();
                     let round = |x: f32| if narrow { Precision::Bf16.round(x) } else { x };
                     let right: Vec<f32> = expected(&geometry, &values).into_iter().map(round).collect();
                     assert_eq!(made, right, "{arrangement:?} of {geometry:?}");

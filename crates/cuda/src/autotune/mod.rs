@@ -1,4 +1,4 @@
-//! Timed trials that choose among algorithms, and the store of their results.
+//! Autotuning: timed trials that choose among algorithms, and the store of their results.
 
 pub(crate) mod bench;
 pub(crate) mod conv_candidate;

@@ -1,32 +1,33 @@
-//! The fastest of several ways to compute a product or a convolution, by running them.
+//! Selects the fastest of several algorithms by running them.
 //!
-//! Either may take less time than the host needs to start it, so each way is recorded some times in a row, as it will be in a program's
-//! graph. Rounds go over all of them in turn, and the best of each counts: clocks rise, and other threads load kernels meanwhile. Ways that
-//! a round leaves far behind are not measured again, so that a network's many products take little time in all.
+//! One call may take less time than its launch by the host, so each algorithm is captured several times in a row, as in
+//! a program's graph. Rounds alternate between algorithms, and the best time of each counts, because clocks rise and
+//! other threads load kernels meanwhile. Algorithms that fall far behind in a round are dropped, so that the many
+//! products of a network take little time in all.
 
 use crate::autotune::bench::Trial;
 use crate::runtime::capture::Captured;
 use bilevel_graph::Result;
 
-/// Most times a way is recorded in a row.
-const CALLS: u32 = 10;
-/// Seconds that are long enough to be measured: no more calls than take so long are recorded.
-const ENOUGH: f64 = 3e-4;
-/// Times each recording is measured, where calls are short and where one alone is long enough.
+/// The maximum number of calls per capture.
+const MAX_CALLS: u32 = 10;
+/// The seconds that suffice for a measurement: no more calls than this takes are captured.
+const MIN_MEASURED_SECONDS: f64 = 3e-4;
+/// The number of rounds, for short calls and for calls that suffice by themselves.
 const ROUNDS: [usize; 2] = [3, 1];
-/// How much slower than the best a single call may be for its way to be measured at all: likewise, as the host takes most of the time of a
-/// short one.
-const SLOW: [f64; 2] = [3.0, 1.5];
-/// How much slower than the best a way may be after a round to be measured in the next: more than a round is off by.
-const BEHIND: f64 = 1.3;
-/// What a later way must take of the time of an earlier one to be preferred.
-const FASTER: f64 = 0.99;
+/// The maximum time of a first call relative to the best, for short and long calls; host overhead dominates the short
+/// ones.
+const MAX_FIRST_CALL_RATIO: [f64; 2] = [3.0, 1.5];
+/// The maximum time relative to the best after a round: more than the noise of a round.
+const MAX_ROUND_RATIO: f64 = 1.3;
+/// A later algorithm must take at most this share of the time of an earlier one to be preferred.
+const MAX_PREFERRED_RATIO: f64 = 0.99;
 
-/// The number of the fastest of so many ways, which are put in the stream of a branch by their number; none where none can be run.
+/// Returns the index of the fastest algorithm, each submitted by its index; `None` if none runs.
 pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> Result<()>) -> Option<usize> {
     let alone = |way: usize| -> Result<f64> {
         let in_queue = || put(way, 0);
-        // The first time loads kernels.
+        // The first call loads kernels.
         trial.seconds(1, in_queue)?;
         trial.seconds(1, in_queue)
     };
@@ -54,32 +55,33 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
             seconds[way] = seconds[way].min(taken);
         }
         let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-        running.retain(|&(way, _)| seconds[way] <= best * BEHIND);
+        running.retain(|&(way, _)| seconds[way] <= best * MAX_ROUND_RATIO);
     }
     preferred(&seconds)
 }
 
-/// Calls to record where the fastest takes so many seconds by itself.
+/// Returns the number of calls to capture if the fastest takes this many seconds.
 fn calls(seconds: f64) -> u32 {
-    // A float that is too large becomes the largest number.
-    ((ENOUGH / seconds) as u32).clamp(1, CALLS)
+    // The cast saturates.
+    ((MIN_MEASURED_SECONDS / seconds) as u32).clamp(1, MAX_CALLS)
 }
 
-/// True where a way that took so many seconds by itself may be the fastest, where the least was so many.
+/// True if an algorithm with this first time may be the fastest.
 fn is_worth_it(seconds: f64, least: f64) -> bool {
-    seconds.is_finite() && seconds <= least * by_length(SLOW, least)
+    seconds.is_finite() && seconds <= least * by_length(MAX_FIRST_CALL_RATIO, least)
 }
 
-/// What holds for calls of so many seconds.
+/// Selects the value for short or long calls.
 fn by_length<T>([short, long]: [T; 2], seconds: f64) -> T {
-    if seconds < ENOUGH { short } else { long }
+    if seconds < MIN_MEASURED_SECONDS { short } else { long }
 }
 
-/// The first of the fastest: a later one must be clearly faster, so that noise does not decide. None where none could be run.
+/// Returns the first of the fastest: a later one must be clearly faster, so that noise does not decide. `None` if none
+/// ran.
 fn preferred(seconds: &[f64]) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (way, &taken) in seconds.iter().enumerate() {
-        if taken.is_finite() && best.is_none_or(|best| taken <= seconds[best] * FASTER) {
+        if taken.is_finite() && best.is_none_or(|best| taken <= seconds[best] * MAX_PREFERRED_RATIO) {
             best = Some(way);
         }
     }
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!(preferred(&[none, 5.0, none]), Some(1));
         assert_eq!(preferred(&[10.0, 9.95]), Some(0));
         assert_eq!(preferred(&[10.0, 9.8]), Some(1));
-        // Against the best so far, not against the one before.
+        // Compared with the best so far, not with the previous one.
         assert_eq!(preferred(&[10.0, 9.95, 9.85]), Some(2));
         assert_eq!(preferred(&[10.0, 5.0, 4.96, 7.0]), Some(1));
     }

@@ -1,42 +1,42 @@
-//! Choices on disk beside the kernels, so that a later process makes the same, to the same bits, without a trial. What a choice is
-//! written as means something to one version of a library only, and what is fastest depends on the GPU.
+//! The tuning store: choices on disk, so that later processes make the same ones, to the same bits, without a trial.
+//! Entries are valid for one GPU model and one library version.
 
 use crate::compile::disk_cache::Cache;
 
-/// What was chosen on one kind of GPU with one version of a library.
-pub(crate) struct Kept {
+/// The choices on one GPU model with one library version.
+pub(crate) struct TuningStore {
     cache: Cache,
     /// The GPU and the library.
     of: [String; 2],
 }
 
-impl Kept {
+impl TuningStore {
     pub fn new(cache: &Cache, device: &str, version: usize) -> Self {
-        Kept { cache: cache.clone(), of: [device.to_string(), version.to_string()] }
+        TuningStore { cache: cache.clone(), of: [device.to_string(), version.to_string()] }
     }
 
-    /// True where something can be kept.
+    /// True if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.cache.keeps()
     }
 
-    /// The name under which something of a kind is kept.
+    /// Returns the cache key of an entry.
     fn key(&self, kind: &str, what: &str) -> String {
         let [device, version] = &self.of;
         Cache::key(&[kind, what, device, version])
     }
 
-    /// What is kept for something of a kind.
+    /// Returns the bytes of an entry.
     pub fn bytes(&self, kind: &str, what: &str) -> Option<Vec<u8>> {
         self.cache.get(&self.key(kind, what))
     }
 
-    /// Keeps these bytes for something of a kind.
+    /// Stores the bytes of an entry.
     pub fn put_bytes(&self, kind: &str, what: &str, bytes: &[u8]) {
         self.cache.put(&self.key(kind, what), bytes);
     }
 
-    /// As [`bytes`](Self::bytes), where they are whole numbers of eight bytes.
+    /// As [`bytes`](Self::bytes), if they are a sequence of 64-bit numbers.
     pub fn numbers(&self, kind: &str, what: &str) -> Option<Vec<u64>> {
         let bytes = self.bytes(kind, what)?;
         let (words, rest) = bytes.as_chunks::<8>();
@@ -58,26 +58,26 @@ mod tests {
     fn numbers_are_found_under_all_that_they_were_kept_for_and_under_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
-        let kept = Kept::new(&cache, "gpu", 7);
+        let kept = TuningStore::new(&cache, "gpu", 7);
         kept.put_numbers("kind", "what", &[1, u64::MAX, 3]);
-        assert_eq!(Kept::new(&cache, "gpu", 7).numbers("kind", "what"), Some(vec![1, u64::MAX, 3]));
+        assert_eq!(TuningStore::new(&cache, "gpu", 7).numbers("kind", "what"), Some(vec![1, u64::MAX, 3]));
         for (kind, what, device, version) in [
             ("other", "what", "gpu", 7),
             ("kind", "other", "gpu", 7),
             ("kind", "what", "other", 7),
             ("kind", "what", "gpu", 8),
         ] {
-            assert_eq!(Kept::new(&cache, device, version).numbers(kind, what), None);
+            assert_eq!(TuningStore::new(&cache, device, version).numbers(kind, what), None);
         }
     }
 
     #[test]
     fn bytes_that_are_no_whole_numbers_are_none() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::new(&Cache::at(Some(folder.path().join("kernels"))), "gpu", 7);
+        let kept = TuningStore::new(&Cache::at(Some(folder.path().join("kernels"))), "gpu", 7);
         kept.put_bytes("kind", "what", &[1; 15]);
         assert_eq!((kept.numbers("kind", "what"), kept.bytes("kind", "what")), (None, Some(vec![1; 15])));
-        let nowhere = Kept::new(&Cache::at(None), "gpu", 7);
+        let nowhere = TuningStore::new(&Cache::at(None), "gpu", 7);
         nowhere.put_numbers("kind", "what", &[1]);
         assert_eq!((nowhere.keeps(), nowhere.numbers("kind", "what")), (false, None));
     }

@@ -1,9 +1,10 @@
-//! Several kernels of one text as one: each has blocks of its own, and arguments.
+//! Batched launches: several kernels with the same text in one launch, each with its own blocks and arguments.
 
 use crate::codegen::kernel::{Arg, Launch};
 
-/// The kernel that does what all of these do, which have the same text and threads. Blocks along z are those of one of them each.
-pub(crate) fn bundled(launches: &[&Launch]) -> Launch {
+/// Returns the launch that runs all of these kernels, which have the same text and block size. Each is one slice of
+/// blocks along z.
+pub(crate) fn batched_launch(launches: &[&Launch]) -> Launch {
     let first = launches[0];
     let (head, rest) = first.source.split_once(" kernel(").unwrap_or_default();
     let (params, body) = rest.split_once(") {\n").unwrap_or_default();
@@ -13,7 +14,7 @@ pub(crate) fn bundled(launches: &[&Launch]) -> Launch {
     let fields: String =
         params.split(", ").map(|param| format!(" alignas(8) {};", param.trim_start_matches("const "))).collect();
     let own: Vec<String> = names.iter().map(|name| format!("own.{name}")).collect();
-    // Who goes over more elements than there are threads has to know how many of them are its own.
+    // A grid-stride loop must use the number of blocks of its own kernel.
     let body = body.replace("gridDim.x", "blocks");
     let source = format!(
         "{index}\n__device__ __forceinline__ void part(const u32 blocks, {params}) {{\n{body}\
@@ -54,7 +55,7 @@ mod tests {
             code.launch([blocks, 2], 64)
         };
         let parts = [launch(1, 3), launch(2, 7)];
-        let both = bundled(&[&parts[0], &parts[1]]);
+        let both = batched_launch(&[&parts[0], &parts[1]]);
         assert_eq!((both.grid, both.parts, both.block), ([7, 2], 2, 64));
         let blocks = |number: usize| Arg::Count(u64::from(parts[number].grid[0]));
         assert_eq!(both.args, [&[blocks(0)], &parts[0].args[..], &[blocks(1)], &parts[1].args[..]].concat());

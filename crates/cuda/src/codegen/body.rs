@@ -1,51 +1,61 @@
-//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
-//! a row value is a single number.
+//! The bodies of fused loops: members as lines of C. A value is an array with one lane per element of a thread; a row
+//! value is a scalar.
 
 use crate::codegen::context::Context;
-use crate::codegen::data::inline_gather::Fetched;
+use crate::codegen::data::inline_gather::GatheredRows;
 use crate::codegen::expr::{formula, once};
 use crate::codegen::kernel::{Cell, Code, c_type};
-use crate::codegen::load::Brought;
+use crate::codegen::load::SmemOperand;
 use crate::codegen::loops::rows::WARP;
-use crate::codegen::prefetch::Ahead;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::prefetch::Prefetch;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, Precision, RandomKind};
-use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, known};
+use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, expect};
 use std::collections::HashMap;
 
-/// Writes members, each once, in the order in which they are asked for.
+/// Emits members, each once, on demand.
 pub(crate) struct Members<'a, 'c> {
     pub(crate) context: Context<'a>,
-    pub(crate) walk: Walk,
+    pub(crate) mapping: ThreadMapping,
     pub code: &'c mut Code,
-    /// The name of each member's value.
+    /// The variable of each member.
     names: HashMap<usize, String>,
-    /// What was read from memory: name of the value.
+    /// The variables of values loaded from memory.
     pub(crate) loaded: HashMap<(usize, View, bool), String>,
-    /// Rows that were fetched: their names.
-    pub(crate) rows: HashMap<Fetched, String>,
-    /// Reductions of a row by several warps so far.
+    /// The variables of gathered rows.
+    pub(crate) rows: HashMap<GatheredRows, String>,
+    /// The number of row reductions across warps so far.
     pub(crate) sums: usize,
-    pub(crate) ahead: Ahead,
-    pub(crate) brought: Option<Brought>,
+    pub(crate) prefetch: Prefetch,
+    pub(crate) smem_operand: Option<SmemOperand>,
 }
 
 impl<'a, 'c> Members<'a, 'c> {
-    pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
+    pub fn new(context: Context<'a>, mapping: ThreadMapping, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, sums: 0, ahead: Ahead::default(), brought: None }
+        Members {
+            context,
+            mapping,
+            code,
+            names,
+            loaded,
+            rows,
+            sums: 0,
+            prefetch: Prefetch::default(),
+            smem_operand: None,
+        }
     }
 
     pub(crate) fn fresh(&self) -> usize {
         self.names.len() + self.loaded.len() + self.rows.len()
     }
 
-    /// True where a member, or what it reads, is one number per row.
+    /// True if a member, or its operand, is one value per row.
     pub(crate) fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }
 
-    /// The value of an operand of a member, for lane j where it has lanes.
+    /// Returns the expression of an operand of a member, for lane j if it has lanes.
     pub fn operand(&mut self, member: usize, operand: &Operand, constant: DType) -> bilevel_graph::Result<String> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
@@ -53,12 +63,12 @@ impl<'a, 'c> Members<'a, 'c> {
             let Operand::Constant(value) = operand else { unreachable!("an operand is a constant or in memory") };
             return Ok(self.code.number(*value, constant));
         };
-        let access = known(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
+        let access = expect(schedule.access(member, operand), "the access of a loop to an operand", node.location)?;
         if access == Access::Memory {
             let reduces = matches!(node.kind, Kind::Reduce(..) | Kind::ArgMax);
             let full = match schedule.role(member) {
                 Some(Role::Row) => reduces,
-                Some(Role::Sink { full }) => full,
+                Some(Role::Reduction { full }) => full,
                 _ => true,
             };
             return self.load(*read, view, full);
@@ -67,7 +77,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(if self.is_row(*read) { name } else { format!("{name}[j]") })
     }
 
-    /// The name of what is to be stored of a member: of a number that is rounded as it is stored, the number itself.
+    /// Returns the variable to store for a member: the unrounded one if the store rounds.
     pub fn stored(&mut self, member: usize) -> bilevel_graph::Result<String> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
@@ -82,7 +92,7 @@ impl<'a, 'c> Members<'a, 'c> {
         self.value(member)
     }
 
-    /// The name of a member's value, written if it is not there yet.
+    /// Returns the variable of a member, emitted if necessary.
     pub fn value(&mut self, member: usize) -> bilevel_graph::Result<String> {
         if let Some(name) = self.names.get(&member) {
             return Ok(name.clone());
@@ -111,31 +121,31 @@ impl<'a, 'c> Members<'a, 'c> {
                 }
                 formula(*function, &values)
             }
-            Kind::Fetch { .. } => self.fetched(member)?,
+            Kind::InlineGather { .. } => self.gathered_value(member)?,
             Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
             Kind::ArgMax => return self.row_argmax(member),
-            _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),
+            _ => return Err(bilevel_plan::internal_error("an expression for a member of a loop")),
         };
         Ok(self.assign(member, &text))
     }
 
-    /// Declares a member's value, of this text: one number per row, or one per lane.
+    /// Declares a member with this expression: one value per row, or one per lane.
     pub(crate) fn assign(&mut self, member: usize, text: &str) -> String {
         let name = self.declare(member);
         if self.is_row(member) {
             self.code.line(format!("const {} {name} = {text};", c_type(self.context.schedule.nodes[member].dtype)));
         } else {
-            self.code.lanes(self.walk.lanes(), format!("{name}[j] = {text};"));
+            self.code.lanes(self.mapping.lanes(), format!("{name}[j] = {text};"));
         }
         name
     }
 
-    /// Names a member's value and, where it has lanes, makes room for them.
+    /// Names a member and, if it has lanes, declares its array.
     fn declare(&mut self, member: usize) -> String {
         let name = format!("v{}", self.fresh());
         if !self.is_row(member) {
             let c = c_type(self.context.schedule.nodes[member].dtype);
-            self.code.line(format!("{c} {name}[{}];", self.walk.lanes()));
+            self.code.line(format!("{c} {name}[{}];", self.mapping.lanes()));
         }
         self.names.insert(member, name.clone());
         name
@@ -147,34 +157,36 @@ impl<'a, 'c> Members<'a, 'c> {
         for (read, view) in node.reads() {
             words.push(self.code.pointer(self.context.place(read)?, DType::I32, view.offset));
         }
-        let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
+        let [key, counter] = &words[..] else {
+            return Err(bilevel_plan::internal_error("the key and the counter of a draw"));
+        };
         let c = c_type(node.dtype);
         let block = 16 / node.dtype.size();
-        // Every leaf of a network has a stream of its own, and the text must be the same for all.
+        // Every parameter has its own random stream, but the kernel text must be the same for all.
         let from = format!("{key}, {counter}, (u32){}", self.code.count(stream.into()));
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }
-        let element = self.walk.element();
-        // Neighbours that are whole blocks of the generator are drawn at once.
-        if self.walk.beside().is_multiple_of(block) {
+        let element = self.mapping.element();
+        // Contiguous lanes that are whole blocks of the generator are drawn at once.
+        if self.mapping.beside().is_multiple_of(block) {
             let name = self.declare(member);
             let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
-            self.code.every(block, self.walk.lanes(), draw);
+            self.code.every(block, self.mapping.lanes(), draw);
             return Ok(name);
         }
         Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
     }
 
-    /// A sum or a maximum over a row, which all its threads know.
+    /// Emits a sum or maximum over a row, known to all its threads.
     fn row_reduction(&mut self, member: usize, how: &str) -> bilevel_graph::Result<String> {
         let (operand, c, threads) = self.reduced(member)?;
         let name = format!("v{}", self.fresh());
         self.code.line(format!("{c} {name} = {how}::first<{c}>();"));
         let join = format!("{name} = {how}::join({name}, {operand});");
-        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
-        self.code.lanes(self.walk.lanes(), join);
-        // A sum of several warps has a number of its own.
+        let join = self.mapping.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.mapping.lanes(), join);
+        // A reduction across warps has its own call number.
         let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
         self.sums += usize::from(threads > WARP);
         self.code.line(format!("{name} = across<{how}, {threads}{call}>({name});"));
@@ -185,27 +197,31 @@ impl<'a, 'c> Members<'a, 'c> {
     fn row_argmax(&mut self, member: usize) -> bilevel_graph::Result<String> {
         let (operand, c, threads) = self.reduced(member)?;
         let name = format!("v{}", self.fresh());
-        // Every thread begins with a column of its own that exists, or with the last of all places.
+        // Every thread starts with its first valid column, or with the last possible index.
         self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
-        let join =
-            format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int){}}});", self.walk.own_column());
-        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
-        self.code.lanes(self.walk.lanes(), join);
-        self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));
+        let join = format!(
+            "{name}_best = argmax_join({name}_best, Placed<{c}>{{{operand}, (int){}}});",
+            self.mapping.own_column()
+        );
+        let join = self.mapping.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.mapping.lanes(), join);
+        self.code.line(format!("const int {name} = argmax_across<{threads}>({name}_best).place;"));
         self.names.insert(member, name.clone());
         Ok(name)
     }
 
-    /// What a row reduction reads, its type, and the threads of a row.
+    /// Returns the operand of a row reduction, its type, and the threads per row.
     fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
-        let threads = match self.walk {
-            Walk::Row { threads, .. } => threads,
-            Walk::Quad { .. } => 4,
-            Walk::Side { .. } | Walk::Down { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+        let threads = match self.mapping {
+            ThreadMapping::RowPerGroup { threads, .. } => threads,
+            ThreadMapping::MmaFragment { .. } => 4,
+            ThreadMapping::Flat { .. } | ThreadMapping::ColumnMajor { .. } => {
+                return Err(bilevel_plan::internal_error("the rows of a reduction"));
+            }
         };
-        let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
+        let (read, _) = expect(node.operands[0].at(), "the memory of a reduction", node.location)?;
         let operand = self.operand(member, &node.operands[0], node.dtype)?;
         Ok((operand, c_type(schedule.nodes[read].dtype), threads))
     }

@@ -1,62 +1,62 @@
-//! What a kernel's text is written from: the program, where its values lie, and which of them are wanted.
+//! The context of code generation: the schedule, its memory, and the wanted members.
 
 use crate::codegen::kernel::{Cell, Code};
 use crate::compile::device_asserts::Checks;
 use bilevel_graph::Result;
-use bilevel_plan::{MemoryMap, Place, Schedule, known};
+use bilevel_plan::{MemoryMap, Place, Schedule, expect};
 use std::collections::HashMap;
 
-/// What a group is part of.
+/// The context of a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The program.
     pub schedule: &'a Schedule,
-    /// Where everything lies.
+    /// The addresses of all values.
     pub map: &'a MemoryMap,
-    /// By member: the carried input it is written to in place.
+    /// By member: the carried inputs it updates in place.
     pub updates: &'a HashMap<usize, Vec<usize>>,
-    /// What can fail, and must leave carried inputs as they were.
+    /// The checks that can fail, after which carried inputs must stay unchanged.
     pub checks: &'a Checks,
-    /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
-    pub lean: bool,
-    /// Only workspaces are asked for: no text of a loop is written.
+    /// Whether only carried values are wanted, because the outputs of this step are not needed.
+    pub carry_only: bool,
+    /// Whether only workspace sizes are wanted: no kernel text is generated.
     pub measures: bool,
 }
 
 impl Context<'_> {
-    /// True where a node is to be computed.
+    /// True if a node must be computed.
     pub fn wants(&self, node: usize) -> bool {
-        !self.lean || self.schedule.in_every_step(node)
+        !self.carry_only || self.schedule.in_every_step(node)
     }
 
-    /// Where a node lies.
+    /// Returns the address of a node.
     pub fn place(&self, node: usize) -> Result<Place> {
-        known(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
+        expect(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
     }
 
-    /// The type of a node's elements in memory.
+    /// Returns the element type of a node in memory.
     pub fn cell(&self, node: usize) -> Cell {
         let node = &self.schedule.nodes[node];
         match node.narrow {
-            true if node.is_halved() => Cell::Half,
+            true if node.is_scaled_f16() => Cell::Half,
             true => Cell::Bf16,
             false => node.dtype.into(),
         }
     }
 
-    /// True where one of these members is written over a carried input.
+    /// True if one of these members overwrites a carried input.
     pub fn overwrites(&self, members: &[usize]) -> bool {
         members.iter().any(|member| self.updates.contains_key(member))
     }
 
-    /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has failed.
+    /// Makes a kernel exit early after a failure if it would overwrite carried inputs.
     pub fn guard(&self, code: &mut Code, stored: &[usize]) {
         if !self.checks.all.is_empty() && self.overwrites(stored) {
             code.stop_after_report();
         }
     }
 
-    /// Where the values of a member must be written.
+    /// Returns the addresses to which a member must be stored.
     pub fn stores(&self, member: usize) -> Result<Vec<Place>> {
         let mut places = vec![];
         if self.schedule.is_stored(member) {
@@ -65,7 +65,7 @@ impl Context<'_> {
         for &input in self.updates.get(&member).into_iter().flatten() {
             places.push(self.place(input)?);
         }
-        // The next value of a carried input may lie where the input does.
+        // The next value of a carried input may share its address.
         places.dedup();
         Ok(places)
     }

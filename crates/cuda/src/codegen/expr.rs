@@ -1,22 +1,23 @@
-//! The functions of elements as C.
+//! Elementwise functions as C expressions.
 
 use crate::codegen::kernel::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
-use bilevel_plan::{Elementwise, Power, PowerTerm};
+use bilevel_plan::{Elementwise, Pow2Scale, ScaleTerm};
 
-/// The type and the text of what is the same for all elements of a function, whose operands these are; none where nothing is.
+/// Returns the type and expression of the part of a function that is the same for all elements; `None` if there is
+/// none.
 pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
     match function {
-        Elementwise::Halve(power) => Some(("float", format!("halving({})", exponent(power, &x[1..])))),
-        Elementwise::Restore([a, b]) => {
+        Elementwise::ScaleToF16(power) => Some(("float", format!("f16_scale({})", exponent(power, &x[1..])))),
+        Elementwise::Unscale([a, b]) => {
             let (of_a, of_b) = x[1..].split_at(a.factors());
-            Some(("Restoring", format!("restoring({}, {})", exponent(a, of_a), exponent(b, of_b))))
+            Some(("UnscaleFactors", format!("unscale_factors({}, {})", exponent(a, of_a), exponent(b, of_b))))
         }
         _ => None,
     }
 }
 
-/// A function of one element as C; of the element and of what is the same for all, where there is that.
+/// Returns the C expression of a function of one element, and of its invariant part if there is one.
 pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
     match function {
         Elementwise::Copy => x[0].clone(),
@@ -25,15 +26,15 @@ pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
-        Elementwise::Halve(_) => format!("halved({}, {})", x[0], x[1]),
-        Elementwise::Restore(_) => format!("restored({}, {})", x[0], x[1]),
+        Elementwise::ScaleToF16(_) => format!("scaled_to_f16({}, {})", x[0], x[1]),
+        Elementwise::Unscale(_) => format!("unscaled({}, {})", x[0], x[1]),
         Elementwise::Random(..) => String::new(),
     }
 }
 
-/// The exponent of a power of two whose factors are these.
-fn exponent(power: Power, mut factors: &[String]) -> String {
-    let terms = power.terms().map(|PowerTerm { shift, factors: count }| {
+/// Returns the expression of a scale's exponent from its factors.
+fn exponent(power: Pow2Scale, mut factors: &[String]) -> String {
+    let terms = power.terms().map(|ScaleTerm { shift, factors: count }| {
         let (own, others) = factors.split_at(count);
         factors = others;
         let exponents = own.iter().map(|factor| format!("exponent({factor})"));
@@ -43,7 +44,7 @@ fn exponent(power: Power, mut factors: &[String]) -> String {
     terms.reduce(|most, term| format!("max({most}, {term})")).unwrap_or_default()
 }
 
-/// A number as a product of this precision multiplies it.
+/// Returns the expression of a number rounded to this precision.
 pub(crate) fn rounded(precision: Precision, x: &str) -> String {
     match precision {
         Precision::Full => x.to_string(),

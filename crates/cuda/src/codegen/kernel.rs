@@ -1,44 +1,44 @@
-//! The text of a kernel under construction, with its arguments.
+//! The builder of kernels: text, arguments and launch configuration.
 
 use bilevel_graph::DType;
 use bilevel_plan::{Place, Run};
 use std::fmt::Write;
 
-/// Threads of a block where each has an element of its own.
-const EACH: usize = 256;
+/// Threads per block if each thread has one element.
+const MAP_BLOCK: usize = 256;
 
-/// What is given to a kernel.
+/// A kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
-    /// The address this many bytes from a place.
+    /// An address, this many bytes from a place.
     Memory(Place, isize),
     /// A number of elements or of an operation.
     Count(u64),
-    /// A number of the graph.
+    /// A constant of the graph.
     Number(DType, f64),
     /// The address of the record of failed index checks.
     Error,
 }
 
-/// A kernel and how to start it.
+/// A kernel and its launch configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     /// Its text; the function is called `kernel`.
     pub source: String,
-    /// Its arguments, in order; of several kernels in one, those of each with its number of blocks before them.
+    /// Its arguments in order; a batched launch has those of each kernel, preceded by its number of blocks.
     pub args: Vec<Arg>,
-    /// Kernels that it is made of: blocks along z.
+    /// The number of batched kernels, which is the grid along z.
     pub parts: u32,
     /// Blocks along x and y.
     pub grid: [u32; 2],
     /// Threads of a block.
     pub block: u32,
-    /// Bytes of shared memory of a block, besides what its text declares.
+    /// Dynamic shared memory per block in bytes.
     pub shared: u32,
-    /// It reports indices out of range.
-    pub reports: bool,
-    /// It does nothing after another kernel has reported one.
-    pub heeds_reports: bool,
+    /// Whether it can report an index out of range.
+    pub can_fail: bool,
+    /// Whether it exits early after a failure.
+    pub skips_after_failure: bool,
 }
 
 /// The C name of an element type.
@@ -55,9 +55,9 @@ pub(crate) fn c_type(dtype: DType) -> &'static str {
 pub(crate) enum Cell {
     /// That of the graph.
     Of(DType),
-    /// The upper two bytes of a 32-bit float.
+    /// bf16.
     Bf16,
-    /// An IEEE half, which loops write and products read.
+    /// Scaled fp16, which loops write and products read.
     Half,
 }
 
@@ -77,7 +77,7 @@ impl Cell {
         }
     }
 
-    /// The C name of the type to which numbers are rounded that are stored so, of as many digits in two bytes or in four.
+    /// Returns the C type that rounds values to this storage type: bf16 in two bytes or in four.
     pub fn rounded_name(self) -> &'static str {
         match self {
             Cell::Of(_) => "wide_bf16",
@@ -86,7 +86,7 @@ impl Cell {
         }
     }
 
-    /// The name of the function that reads so many neighbours as numbers of the graph.
+    /// Returns the function that loads this many contiguous elements as numbers of the graph.
     pub fn load(self, lanes: usize) -> String {
         match self {
             Cell::Of(dtype) => format!("load<{}, {lanes}>", c_type(dtype)),
@@ -95,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// Likewise of the one that writes them.
+    /// Returns the function that stores them.
     pub fn store(self, lanes: usize) -> String {
         match self {
             Cell::Of(dtype) => format!("store<{}, {lanes}>", c_type(dtype)),
@@ -104,12 +104,12 @@ impl Cell {
         }
     }
 
-    /// How many of so many neighbours are moved at once: 16 bytes at most.
+    /// Returns how many of this many contiguous elements are moved at once: at most 16 bytes.
     pub fn at_once(self, neighbours: usize) -> usize {
         neighbours.min(16 / self.size())
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Cell::Of(dtype) => dtype.size(),
@@ -118,35 +118,35 @@ impl Cell {
     }
 }
 
-/// The text of a kernel.
+/// A kernel under construction.
 #[derive(Default)]
 pub(crate) struct Code {
     args: Vec<Arg>,
     params: Vec<String>,
-    /// What is done once, before any element.
+    /// Statements before the loop over elements.
     head: String,
     body: String,
-    /// An index needs 64 bits.
+    /// Whether an index needs 64 bits.
     long: bool,
     /// As in [`Launch`].
-    reports: bool,
-    heeds_reports: bool,
+    can_fail: bool,
+    skips_after_failure: bool,
 }
 
 impl Code {
-    /// The name of a pointer to elements so far from the first of a place.
+    /// Adds a pointer argument, this many elements from a place, and returns its name.
     pub fn pointer(&mut self, place: Place, cell: impl Into<Cell>, elements: isize) -> String {
         let cell = cell.into();
         let arg = Arg::Memory(place, elements * cell.size() as isize);
         self.param(format!("{}* ", cell.name()), "p", arg)
     }
 
-    /// The name of a pointer to memory that holds elements of another C type.
+    /// Adds a pointer argument of another C type, and returns its name.
     pub fn raw_pointer(&mut self, place: Place, bytes: isize, c_type: &str) -> String {
         self.param(format!("{c_type}* "), "p", Arg::Memory(place, bytes))
     }
 
-    /// The name of a number of elements.
+    /// Adds a count argument, and returns its name.
     pub fn count(&mut self, count: u64) -> String {
         self.long |= count >= 1 << 31;
         self.args.push(Arg::Count(count));
@@ -154,26 +154,26 @@ impl Code {
         format!("n{}", self.params.len() - 1)
     }
 
-    /// The statement that reports an index out of range, of the operation with this number.
+    /// Returns the statement that reports an index out of range for an operation.
     pub fn report(&mut self, operation: usize, place: &str, index: &str) -> String {
-        self.reports = true;
+        self.can_fail = true;
         let (error, operation) = (self.error(), self.count(operation as u64));
         format!("report({error}, {operation}, {place}, {index});")
     }
 
-    /// Has the kernel do nothing after an index out of range was reported.
+    /// Makes the kernel exit early after a failure.
     pub fn stop_after_report(&mut self) {
-        self.heeds_reports = true;
+        self.skips_after_failure = true;
         let error = self.error();
         self.head(format!("if (has_failed({error})) return;"));
     }
 
-    /// The name of the pointer to the record of failed index checks.
+    /// Returns the name of the pointer to the record of failed index checks.
     fn error(&mut self) -> String {
         self.param("u64* ".into(), "error", Arg::Error)
     }
 
-    /// A constant: written out where it is simple, else an argument.
+    /// Returns a constant: a literal if it is simple, otherwise an argument.
     pub fn number(&mut self, value: f64, dtype: DType) -> String {
         let simple = value.abs() <= 16.0 && (value * 4.0).fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
         if simple {
@@ -193,68 +193,66 @@ impl Code {
         format!("{name}{number}")
     }
 
-    /// Says that an index can be so large.
+    /// Notes that an index can be this large.
     pub fn reaches(&mut self, elements: usize) {
         self.long |= elements >= 1 << 31;
     }
 
-    /// Gives each of this many elements to a thread, as `e`; the kernel is then to be started by
-    /// [`launch_each`](Self::launch_each).
+    /// Maps each of this many elements to a thread, as `e`; to be launched by [`launch_each`](Self::launch_each).
     pub fn each(&mut self, count: usize) {
         self.reaches(count);
         let all = self.count(count as u64);
-        self.line(format!("const U e = (U)blockIdx.x * {EACH} + threadIdx.x;"));
+        self.line(format!("const U e = (U)blockIdx.x * {MAP_BLOCK} + threadIdx.x;"));
         self.line(format!("if (e >= {all}) return;"));
     }
 
-    /// The kernel, with a thread for each of this many elements.
+    /// Returns the kernel with a thread for each of this many elements.
     pub fn launch_each(self, count: usize) -> Launch {
-        self.launch([count.div_ceil(EACH), 1], EACH as u32)
+        self.launch([count.div_ceil(MAP_BLOCK), 1], MAP_BLOCK as u32)
     }
 
-    /// A line before all elements.
+    /// Adds a statement before the loop over elements.
     pub fn head(&mut self, line: impl AsRef<str>) {
         let _ = writeln!(self.head, "    {}", line.as_ref());
     }
 
-    /// A line of the body.
+    /// Adds a statement to the body.
     pub fn line(&mut self, line: impl AsRef<str>) {
         let _ = writeln!(self.body, "    {}", line.as_ref());
     }
 
-    /// A line for every one of this many lanes.
+    /// Adds a statement for each of this many lanes.
     pub fn lanes(&mut self, count: usize, line: impl AsRef<str>) {
         self.every(1, count, line);
     }
 
-    /// A line for every multiple of a step among this many lanes.
+    /// Adds a statement for every `step`-th of this many lanes.
     pub fn every(&mut self, step: usize, count: usize, line: impl AsRef<str>) {
         let next = if step == 1 { "++j".to_string() } else { format!("j += {step}") };
         let _ = writeln!(self.body, "#pragma unroll\n    for (int j = 0; j < {count}; {next}) {}", line.as_ref());
     }
 
-    /// What was written so far into the body, which starts again.
+    /// Takes the body so far; it starts again empty.
     pub fn take_body(&mut self) -> String {
         std::mem::take(&mut self.body)
     }
 
-    /// Bytes written so far into the body.
+    /// Returns the length of the body so far.
     pub fn written(&self) -> usize {
         self.body.len()
     }
 
-    /// Takes out of the body what follows this many bytes.
+    /// Removes and returns the body after this length.
     pub fn take_after(&mut self, written: usize) -> String {
         self.body.split_off(written)
     }
 
-    /// The kernel, for blocks of this many threads.
+    /// Returns the kernel for blocks of this many threads.
     pub fn launch(self, grid: [usize; 2], block: u32) -> Launch {
         self.launch_bounded(grid, block, &block.to_string(), 0)
     }
 
-    /// The kernel, for blocks that have so many bytes of shared memory besides what the text declares, several of them at once on a
-    /// multiprocessor.
+    /// Returns the kernel with this much dynamic shared memory, and a minimum number of blocks per multiprocessor.
     pub fn launch_with(self, grid: [usize; 2], block: u32, at_once: usize, shared: usize) -> Launch {
         self.launch_bounded(grid, block, &format!("{block}, {at_once}"), shared as u32)
     }
@@ -267,14 +265,14 @@ impl Code {
             self.head,
             self.body
         );
-        // More blocks than a grid can have are refused when the plan is made.
+        // Grids that are too large are refused when the plan is built.
         let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
-        let Code { args, reports, heeds_reports, .. } = self;
-        Launch { source, args, parts: 1, grid, block, shared, reports, heeds_reports }
+        let Code { args, can_fail, skips_after_failure, .. } = self;
+        Launch { source, args, parts: 1, grid, block, shared, can_fail, skips_after_failure }
     }
 }
 
-/// The place, in the memory of a view with these runs, of element `e`; without the view's offset.
+/// Returns the offset of element `e` in a view with these runs, without the view's own offset.
 ///
 /// Σₐ ((e / Πᵦ₍ᵦ﹥ₐ₎ lengthᵦ) mod lengthₐ)·strideₐ
 pub(crate) fn decode(runs: &[Run], e: &str) -> String {
@@ -293,7 +291,7 @@ pub(crate) fn decode(runs: &[Run], e: &str) -> String {
     if terms.is_empty() { "0".into() } else { terms.join(" + ") }
 }
 
-/// Elements from the first to the last a view with these runs reaches, either way.
+/// Returns the distance between the first and last elements of a view with these runs.
 pub(crate) fn reach(runs: &[Run]) -> usize {
     runs.iter().map(|run| (run.length.saturating_sub(1)).saturating_mul(run.stride.unsigned_abs())).sum::<usize>() + 1
 }

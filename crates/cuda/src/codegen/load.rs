@@ -1,22 +1,22 @@
-//! How the members of a loop read what lies in memory, or is in shared memory already.
+//! Loads of loop operands, from memory or from shared memory.
 
 use crate::codegen::body::Members;
 use crate::codegen::kernel::{Cell, c_type, decode, reach};
-use crate::codegen::prefetch::Part;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::prefetch::PrefetchedValue;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
 use bilevel_plan::{Run, View};
 
-/// An array that is in shared memory already.
-pub(crate) struct Brought {
-    /// What it is.
+/// An operand that is already in shared memory.
+pub(crate) struct SmemOperand {
+    /// The node.
     pub node: usize,
-    /// The text of where a thread's row of it begins.
+    /// The expression of the start of a thread's row.
     pub row: String,
 }
 
 impl Members<'_, '_> {
-    /// The name of the value read from a node's memory: for lane j of the elements, or one per row.
+    /// Returns the variable of a value loaded from a node's memory: one per lane, or one per row.
     pub(crate) fn load(&mut self, node: usize, view: &View, full: bool) -> Result<String> {
         let key = (node, view.clone(), full);
         if let Some(name) = self.loaded.get(&key) {
@@ -25,14 +25,16 @@ impl Members<'_, '_> {
         let dtype = self.context.schedule.nodes[node].dtype;
         let cell = self.context.cell(node);
         let pointer = self.code.pointer(self.context.place(node)?, cell, view.offset);
-        let (c, lanes) = (c_type(dtype), self.walk.lanes());
+        let (c, lanes) = (c_type(dtype), self.mapping.lanes());
         let name = format!("m{}", self.fresh());
         let runs = view.runs();
         self.code.reaches(view.count().max(reach(&runs)));
         let written = self.code.written();
-        // What is read of a row, and of an element of it.
-        let in_rows = match self.walk {
-            Walk::Row { length, .. } | Walk::Down { length, .. } if full => split(&runs, length),
+        // The runs of the rows, and within a row.
+        let in_rows = match self.mapping {
+            ThreadMapping::RowPerGroup { length, .. } | ThreadMapping::ColumnMajor { length, .. } if full => {
+                split(&runs, length)
+            }
             _ => None,
         };
         let is_one = |runs: &[Run]| runs.iter().all(|run| run.stride == 0);
@@ -43,22 +45,23 @@ impl Members<'_, '_> {
             self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
             name.clone()
         } else if let Some((outer, _)) = in_rows.as_ref().filter(|(_, inner)| is_one(inner)) {
-            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, self.walk.row_number())));
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, self.mapping.row_number())));
             name.clone()
         } else {
             self.code.line(format!("{c} {name}[{lanes}];"));
-            match self.walk {
-                Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Down { lanes, .. } if in_rows.is_none() => {
+            match self.mapping {
+                ThreadMapping::Flat { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
+                ThreadMapping::ColumnMajor { lanes, .. } if in_rows.is_none() => {
                     self.load_side(&runs, view.offset, lanes, cell, &pointer, &name)
                 }
-                Walk::Row { length, .. } | Walk::Down { length, .. } => {
+                ThreadMapping::RowPerGroup { length, .. } | ThreadMapping::ColumnMajor { length, .. } => {
                     self.load_row(&runs, (length, view.offset), cell, &pointer, &name)
                 }
-                Walk::Quad { lanes } => {
+                ThreadMapping::MmaFragment { lanes } => {
                     let whole = self.context.schedule.nodes[node].is_whole(view);
-                    let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
-                    let place = brought.map(|brought| brought.row.clone());
+                    let smem_operand =
+                        self.smem_operand.as_ref().filter(|smem_operand| whole && smem_operand.node == node);
+                    let place = smem_operand.map(|smem_operand| smem_operand.row.clone());
                     self.load_pairs(&runs, (4 * lanes, view.offset), (cell, place), &pointer, &name)
                 }
             }
@@ -67,12 +70,12 @@ impl Members<'_, '_> {
         let lanes = (value != name).then_some(lanes);
         let registers = lanes.unwrap_or(1) * dtype.size().div_ceil(4);
         let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
-        if registers <= self.ahead.registers && (same || !self.ahead.only_same) {
-            self.ahead.registers -= registers;
+        if registers <= self.prefetch.registers && (same || !self.prefetch.only_same) {
+            self.prefetch.registers -= registers;
             let text = self.code.take_after(written);
             let declared = lanes.map_or(format!("const {c} "), |lanes| format!("{c} {name}[{lanes}];"));
             let text = text.trim_start().trim_start_matches(&declared[..]).trim().to_string();
-            self.ahead.parts.extend((!text.is_empty()).then_some(Part { name, c, lanes, text, same }));
+            self.prefetch.parts.extend((!text.is_empty()).then_some(PrefetchedValue { name, c, lanes, text, same }));
         }
         self.loaded.insert(key, value.clone());
         Ok(value)
@@ -94,12 +97,12 @@ impl Members<'_, '_> {
         }
     }
 
-    /// Two neighbours at once, where all pairs of them begin at multiples of two.
+    /// Loads two contiguous elements at once, if all pairs are aligned.
     fn load_pairs(
         &mut self,
         runs: &[Run],
         (length, offset): (usize, isize),
-        (cell, brought): (Cell, Option<String>),
+        (cell, smem_operand): (Cell, Option<String>),
         pointer: &str,
         name: &str,
     ) {
@@ -109,22 +112,22 @@ impl Members<'_, '_> {
             in_order && even(length as isize) && even(offset) && outer.iter().all(|run| even(run.stride))
         });
         let Some((outer, _)) = rows else { return self.load_row(runs, (length, offset), cell, pointer, name) };
-        let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
-        let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
+        let (pairs, load) = (self.mapping.lanes() / 2, cell.load(2));
+        let row = smem_operand.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
         self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
         self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {name} + 2 * j);"));
     }
 
-    /// As many neighbours at once as a thread has side by side, where all of them begin at multiples of their number.
+    /// Loads as many contiguous elements at once as a thread has, if all of them are aligned.
     fn load_row(&mut self, runs: &[Run], (length, offset): (usize, isize), cell: Cell, pointer: &str, name: &str) {
-        let (column, lanes) = (&self.walk.column(), self.walk.lanes());
+        let (column, lanes) = (&self.mapping.column(), self.mapping.lanes());
         let Some((outer, inner)) = split(runs, length) else {
-            let place = decode(runs, &self.walk.element());
+            let place = decode(runs, &self.mapping.element());
             return self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         };
-        self.code.line(format!("const I {name}_row = {};", decode(&outer, self.walk.row_number())));
+        self.code.line(format!("const I {name}_row = {};", decode(&outer, self.mapping.row_number())));
         let place = format!("{name}_row + {}", decode(&inner, column));
-        let most = cell.at_once(self.walk.beside());
+        let most = cell.at_once(self.mapping.beside());
         let at_once = (2..=most).rev().find(|&n| most.is_multiple_of(n) && are_vectors(n, offset, &outer, &inner));
         match at_once.map(|n| (n, cell.load(n))) {
             Some((n, load)) => self.code.every(n, lanes, format!("{load}({pointer} + ({place}), &{name}[j]);")),
@@ -133,7 +136,7 @@ impl Members<'_, '_> {
     }
 }
 
-/// True where every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a multiple of n on.
+/// True if every n consecutive elements of a row, starting at a multiple of n, are contiguous and aligned in memory.
 fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     let whole = |places: isize| places % n as isize == 0;
     inner.split_last().is_some_and(|(last, others)| {
@@ -142,7 +145,7 @@ fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     })
 }
 
-/// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.
+/// Returns the runs of the rows and those within a row; `None` if a run crosses the boundary.
 pub(crate) fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
     let (mut outer, mut inner) = (runs.to_vec(), vec![]);
     let mut missing = length;

@@ -1,51 +1,52 @@
-//! Rows that a block reads while it computes the ones before them.
+//! Prefetching: a block loads the next row into registers while it computes the current one.
 
 use crate::codegen::kernel::Code;
 
-/// What is read of a row before anything is computed of it.
+/// The loads of a row that are issued before it is computed.
 #[derive(Default)]
-pub(crate) struct Ahead {
-    /// Registers that are left for it.
+pub(crate) struct Prefetch {
+    /// The registers left for prefetching.
     pub registers: usize,
-    /// Nothing is read ahead but what is the same for all rows.
+    /// Whether only row-invariant values are prefetched.
     pub only_same: bool,
-    /// What is read, in order.
-    pub parts: Vec<Part>,
+    /// The prefetched values, in order.
+    pub parts: Vec<PrefetchedValue>,
 }
 
-/// A part of it.
-pub(crate) struct Part {
-    /// Its name, and the C type of its numbers.
+/// A prefetched value.
+pub(crate) struct PrefetchedValue {
+    /// Its variable and C type.
     pub name: String,
     pub c: &'static str,
-    /// How many they are, where they are several.
+    /// The number of lanes, if it is an array.
     pub lanes: Option<usize>,
-    /// The text that reads it into what was declared.
+    /// The statement that loads it.
     pub text: String,
-    /// It is the same for all rows.
+    /// Whether it is the same for all rows.
     pub same: bool,
 }
 
-impl Part {
-    /// The text that reads it of the row after the one at hand.
+impl PrefetchedValue {
+    /// Returns the statement that loads it for the next row.
     fn of_next(&self) -> String {
-        let Part { name, lanes, text, .. } = self;
+        let PrefetchedValue { name, lanes, text, .. } = self;
         let end = if lanes.is_some() { "[" } else { " =" };
         text.replace(&format!("{name}{end}"), &format!("next_{name}{end}"))
     }
 }
 
-/// Before the loop over rows: what is the same for all, where nothing else is read ahead.
-pub(crate) fn same(code: &mut Code, ahead: &[Part]) {
-    for Part { name, c, lanes, text, .. } in ahead {
+/// Emits row-invariant loads before the loop over rows, if nothing else is prefetched.
+pub(crate) fn same(code: &mut Code, prefetch: &[PrefetchedValue]) {
+    for PrefetchedValue { name, c, lanes, text, .. } in prefetch {
         code.line(format!("{c} {name}{};", lanes.map_or(String::new(), |lanes| format!("[{lanes}]"))));
         code.line(text);
     }
 }
 
-/// Before the loop over rows: what is the same for all, and what is read of the first, which is found by the lines `start` from `turn`.
-pub(crate) fn first(code: &mut Code, ahead: &[Part], start: &[String]) {
-    for Part { name, c, lanes, same, .. } in ahead {
+/// Emits row-invariant loads, and those of the first row, before the loop over rows. The lines `start` compute the row
+/// from `turn`.
+pub(crate) fn first(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String]) {
+    for PrefetchedValue { name, c, lanes, same, .. } in prefetch {
         let (next, size) =
             (if *same { "" } else { "next_" }, lanes.map_or(String::new(), |lanes| format!("[{lanes}]")));
         code.line(format!("{c} {next}{name}{size};"));
@@ -53,14 +54,14 @@ pub(crate) fn first(code: &mut Code, ahead: &[Part], start: &[String]) {
     code.line("{");
     code.line("const U turn = blockIdx.x;");
     start.iter().for_each(|line| code.line(line));
-    ahead.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { part.of_next() }));
+    prefetch.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { part.of_next() }));
     code.line("}");
 }
 
-/// At the beginning of a row: what was read of it, and what is read of the next, where there is one.
-pub(crate) fn next(code: &mut Code, ahead: &[Part], start: &[String], there_is_one: &str) {
-    let changing = || ahead.iter().filter(|part| !part.same);
-    for Part { name, c, lanes, .. } in changing() {
+/// Emits, at the start of a row, its prefetched values and the loads of the next row.
+pub(crate) fn next(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String], there_is_one: &str) {
+    let changing = || prefetch.iter().filter(|part| !part.same);
+    for PrefetchedValue { name, c, lanes, .. } in changing() {
         match lanes {
             Some(lanes) => {
                 code.line(format!("{c} {name}[{lanes}];"));
@@ -70,7 +71,7 @@ pub(crate) fn next(code: &mut Code, ahead: &[Part], start: &[String], there_is_o
         }
     }
     code.line(format!("if ({there_is_one}) {{"));
-    // The lines that find a row read `turn`.
+    // The lines that compute a row read `turn`.
     code.line("const U after = turn + gridDim.x, turn = after;");
     start.iter().for_each(|line| code.line(line));
     changing().for_each(|part| code.line(part.of_next()));

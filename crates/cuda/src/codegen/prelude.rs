@@ -1,24 +1,24 @@
-//! What a kernel stands on: the parts of the common text that it uses, with the constants of the specified draws.
+//! The prelude of kernels: the parts of the common device code that they use.
 
 use crate::compile::failure_record;
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
-/// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
+/// Parts of the prelude, each with words that identify kernels that use it. A part may use earlier ones.
 const PARTS: [(&[&str], &str); 10] = [
     (&["::first<", "::join(", "across<"], include_str!("cu/reduce.cu")),
-    (&["larger(", "Placed<"], include_str!("cu/argmax.cu")),
+    (&["argmax_join(", "Placed<"], include_str!("cu/argmax.cu")),
     (&["draw<", "draw_block<"], include_str!("cu/random.cu")),
     (&["one_plus_erf("], include_str!("cu/erf.cu")),
-    (&["fetch<"], include_str!("cu/inline_gather.cu")),
+    (&["gather_row<"], include_str!("cu/inline_gather.cu")),
     (&["report(", "has_failed("], include_str!("cu/failure_record.cu")),
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("cu/bf16.cu")),
-    (&["halved(", "restored(", "raise(", "half* "], include_str!("cu/scaled_fp16.cu")),
+    (&["scaled_to_f16(", "unscaled(", "atomic_amax(", "half* "], include_str!("cu/scaled_fp16.cu")),
     (&["multiply<"], include_str!("cu/batched_mma.cu")),
-    (&["u32 strip[]"], include_str!("cu/fused_attention.cu")),
+    (&["u32 smem[]"], include_str!("cu/fused_attention.cu")),
 ];
 
-/// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses
-/// are left out: to compile them takes longer than most kernels do.
+/// Returns the complete text of some kernels, named `kernel_0`, `kernel_1` and so on. Unused parts are omitted:
+/// compiling them takes longer than most kernels.
 pub(crate) fn whole(kernels: &[&str]) -> String {
     let mut text = include_str!("cu/base.cu").to_string();
     for (words, part) in PARTS {
@@ -39,7 +39,7 @@ pub(crate) fn whole(kernels: &[&str]) -> String {
     text
 }
 
-/// The numbers of the specified draws.
+/// Returns the constants of the specified random generator.
 fn constants() -> String {
     let singles = |values: &[f32]| list(values.iter().map(|&v| f32_literal(v)));
     let doubles = |values: &[f64]| list(values.iter().map(|&v| f64_literal(v)));
@@ -69,7 +69,7 @@ fn list(values: impl Iterator<Item = String>) -> String {
     format!("{{{}}}", values.collect::<Vec<_>>().join(", "))
 }
 
-/// Enough digits to be read back as the same bits.
+/// Enough digits for the same bits.
 fn f32_literal(value: f32) -> String {
     format!("{value:e}f")
 }

@@ -1,71 +1,71 @@
-//! A program that a thread of its own plans, while whoever asked for it builds the next one. It is waited for when it first runs.
+//! Compiles a program on a background thread. The first run waits for it.
 
-use crate::compile::stats::Part;
+use crate::compile::stats::Phase;
 use crate::runtime::buffer::CudaStorage;
 use crate::runtime::device::Device;
-use crate::runtime::run::{Planned, Preparation};
+use crate::runtime::run::{CompiledPlan, Executable};
 use bilevel_graph::{Bindings, Buffer, Error, Meta, Program, Result, Runnable};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A program that is planned when it first runs, at the latest. Buffers can be bound before.
+/// A program that is compiled by its first run at the latest. Buffers can be bound before.
 pub(crate) struct LaterRun {
     bindings: Bindings,
     device: Arc<Device>,
-    state: State,
+    state: CompileState,
 }
 
-/// How far the planning is.
-enum State {
-    /// A thread is at it; none where it has been waited for.
-    Coming(Option<JoinHandle<Result<Preparation>>>),
-    There(Box<Planned>),
-    /// It could not be planned, which every run says.
+/// The progress of compilation.
+enum CompileState {
+    /// A thread is compiling; `None` after it has been joined.
+    Coming(Option<JoinHandle<Result<CompiledPlan>>>),
+    There(Box<Executable>),
+    /// Compilation failed; every run returns this error.
     Failed(Error),
 }
 
 impl LaterRun {
-    /// Begins to plan a valid program.
+    /// Starts compiling a valid program.
     pub fn new(program: &Program, device: &Arc<Device>) -> Self {
         let (for_thread, on) = (program.clone(), device.clone());
-        let thread = std::thread::spawn(move || Preparation::new(&for_thread, None, &on));
+        let thread = std::thread::spawn(move || CompiledPlan::new(&for_thread, None, &on));
         LaterRun {
             bindings: Bindings::new(program.clone()),
             device: device.clone(),
-            state: State::Coming(Some(thread)),
+            state: CompileState::Coming(Some(thread)),
         }
     }
 
-    /// The program and its buffers, planned.
-    fn planned(&mut self) -> Result<(&Bindings, &mut Planned)> {
-        if let State::Coming(thread) = &mut self.state {
-            let joined = self.device.clock.time(Part::Waiting, || thread.take().map(JoinHandle::join));
+    /// Waits for compilation, and returns the program and its buffers.
+    fn planned(&mut self) -> Result<(&Bindings, &mut Executable)> {
+        if let CompileState::Coming(thread) = &mut self.state {
+            let joined = self.device.clock.time(Phase::Waiting, || thread.take().map(JoinHandle::join));
             let prepared = match joined {
                 Some(Ok(prepared)) => prepared,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Err(lacks("the thread that plans a program")),
+                None => Err(internal_error("the thread that compiles a program")),
             };
             let program = self.bindings.program();
-            let planned = prepared.and_then(|preparation| Planned::new(preparation, program, None, &self.device));
+            let planned = prepared.and_then(|compiled| Executable::new(compiled, program, None, &self.device));
             self.state = match planned {
-                Ok(planned) => State::There(Box::new(planned)),
-                Err(error) => State::Failed(error),
+                Ok(planned) => CompileState::There(Box::new(planned)),
+                Err(error) => CompileState::Failed(error),
             };
         }
         match &mut self.state {
-            State::There(planned) => Ok((&self.bindings, planned)),
-            State::Failed(error) => Err(error.clone()),
-            State::Coming(_) => Err(lacks("a program that was planned")),
+            CompileState::There(planned) => Ok((&self.bindings, planned)),
+            CompileState::Failed(error) => Err(error.clone()),
+            CompileState::Coming(_) => Err(internal_error("a compiled program")),
         }
     }
 }
 
 impl Drop for LaterRun {
     fn drop(&mut self) {
-        // The process must not end while a thread talks to the driver.
-        if let State::Coming(Some(thread)) = std::mem::replace(&mut self.state, State::Coming(None)) {
+        // The process must not end while a thread calls the driver.
+        if let CompileState::Coming(Some(thread)) = std::mem::replace(&mut self.state, CompileState::Coming(None)) {
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The index checks of a program, by their numbers.
+//! Device-side asserts: the index checks of a program and their numbers.
 
 use bilevel_plan::{IndexCheck, Schedule};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::panic::Location;
 pub(crate) struct Check {
     /// What it checks.
     pub of: IndexCheck,
-    /// The line of user code it comes from.
+    /// The line of user code.
     pub location: &'static Location<'static>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Of a program.
+    /// Collects the checks of a schedule.
     pub fn of(schedule: &Schedule) -> Self {
         let mut found = Checks { all: vec![], numbers: HashMap::new() };
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {

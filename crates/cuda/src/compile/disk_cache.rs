@@ -1,5 +1,4 @@
-//! Compiled kernels on disk, each in a file of its own named by what it was made from. A file that is damaged, or cut short, is
-//! as good as none.
+//! The disk cache: one file per entry, named by a hash of its key. Damaged or truncated files are ignored.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -9,14 +8,14 @@ use std::path::{Path, PathBuf};
 /// The first bytes of a file.
 const MAGIC: &[u8; 8] = b"bilevel1";
 
-/// A folder of compiled kernels; where there is none to be had, nothing is kept.
+/// A cache folder; without one, nothing is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     folder: Option<PathBuf>,
 }
 
 impl Cache {
-    /// The folder that `BILEVEL_CACHE` names, else one among the user's caches.
+    /// Opens the folder in `BILEVEL_CACHE`, or the default folder among the user's caches.
     pub fn of_user() -> Self {
         let named = std::env::var_os("BILEVEL_CACHE").map(PathBuf::from);
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -24,12 +23,12 @@ impl Cache {
         Cache::at(named.or(cache.map(|cache| cache.join("bilevel"))).map(|folder| folder.join("kernels")))
     }
 
-    /// A certain folder, made if need be, which nobody else can read or write.
+    /// Opens a folder, created if necessary, that only its owner can read or write.
     pub fn at(folder: Option<PathBuf>) -> Self {
         Cache { folder: folder.filter(|folder| make_private(folder)) }
     }
 
-    /// The name under which something made from these parts is kept.
+    /// Returns the key of an entry made from these parts.
     pub fn key(parts: &[&str]) -> String {
         let mut hash = Sha256::new();
         for part in parts {
@@ -42,12 +41,12 @@ impl Cache {
         })
     }
 
-    /// True where something can be kept.
+    /// True if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// What is kept under a name, if it is whole.
+    /// Returns an entry, if it is complete.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         let bytes = std::fs::read(self.folder.as_ref()?.join(key)).ok()?;
         let (magic, rest) = bytes.split_at_checked(MAGIC.len())?;
@@ -56,7 +55,7 @@ impl Cache {
         whole.then(|| content.to_vec())
     }
 
-    /// Keeps something under a name. A cache that cannot be written is not an error: the next process compiles again.
+    /// Stores an entry. Write failures are ignored: the next process computes it again.
     pub fn put(&self, key: &str, content: &[u8]) {
         let Some(folder) = &self.folder else { return };
         let write = || -> std::io::Result<()> {
@@ -71,7 +70,7 @@ impl Cache {
     }
 }
 
-/// True where the folder is there, a folder, and its owner's alone.
+/// True if the folder exists and only its owner has access.
 fn make_private(folder: &Path) -> bool {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_found_again_unless_a_byte_of_it_is_another() {
+    fn a_stored_entry_is_found_unless_a_byte_of_it_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
         let key = Cache::key(&["source", "sm_90"]);

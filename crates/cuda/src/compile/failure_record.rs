@@ -1,44 +1,45 @@
 //! The record of failed index checks, as kernels write it and the host reads it.
 //!
 //!   word 0      the number of the first operation that failed
-//!   word 1 + n  the first index out of range of operation n, after its place: place·2³² + index
+//!   word 1 + n  the first index out of range of operation n, after its position: position·2³² + index
 //!
-//! Operations are numbered in the order in which they run. All words begin as [`NO_ERROR`], and kernels only lower them (`errors.cu`), so the
-//! record does not depend on the order in which threads write it. There is one word for each operation, so any number of operations fits, and
-//! no failure is encoded as `NO_ERROR`: numbers of operations are below the number of words, and places end at [`LAST_PLACE`].
+//! Operations are numbered in execution order. All words start as [`NO_ERROR`], and kernels only lower them
+//! (`failure_record.cu`), so the record does not depend on the order of threads. There is one word per operation, so
+//! any number of operations fits. No failure is encoded as `NO_ERROR`: operation numbers are below the number of words,
+//! and positions end at [`LAST_PLACE`].
 
 /// A word that no failure has lowered: all bits are set, so that it can be written byte by byte.
 pub(crate) const NO_ERROR: u64 = u64::MAX;
-/// The byte of which [`NO_ERROR`] is made.
+/// The byte that fills [`NO_ERROR`].
 pub(crate) const NO_ERROR_BYTE: u8 = u8::MAX;
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
-/// Bits of an index, below those of its place.
+/// The bits of an index, below those of its position.
 const INDEX_BITS: u32 = i32::BITS;
-/// The last place that is told apart from those after it; one more could not be told from [`NO_ERROR`].
+/// The last position that is distinguished from later ones; one more could not be distinguished from [`NO_ERROR`].
 const LAST_PLACE: u64 = u32::MAX as u64 - 1;
 
-/// Bytes of the record of so many operations.
+/// Returns the bytes of the record for this many operations.
 pub(crate) fn bytes(operations: usize) -> usize {
     (1 + operations) * WORD
 }
 
-/// The first operation that failed, from word 0; `None` if none has.
+/// Returns the first failed operation from word 0; `None` if there is none.
 pub(crate) fn operation(word: u64) -> Option<usize> {
     (word != NO_ERROR).then_some(word as usize)
 }
 
-/// Where the word of an operation lies in the record, in bytes.
+/// Returns the byte offset of an operation's word.
 pub(crate) fn offset(operation: usize) -> usize {
     (1 + operation) * WORD
 }
 
-/// The index out of range, from the word of an operation that failed.
+/// Returns the index out of range from the word of a failed operation.
 pub(crate) fn index(word: u64) -> i32 {
     word as u32 as i32
 }
 
-/// The text that `errors.cu` needs before it.
+/// Returns the definitions that `failure_record.cu` needs.
 pub(crate) fn constants() -> String {
     format!("#define NO_ERROR {NO_ERROR}ull\n#define LAST_PLACE {LAST_PLACE}ull\n#define INDEX_BITS {INDEX_BITS}\n")
 }
@@ -49,7 +50,7 @@ mod tests {
     use bilevel_graph::conformance::Dice;
     use std::process::Command;
 
-    /// The word of an operation, as a kernel writes it.
+    /// Returns the word of an operation as a kernel writes it.
     fn encoded(place: u64, index: i32) -> u64 {
         place.min(LAST_PLACE) << INDEX_BITS | u64::from(index as u32)
     }
@@ -112,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Compiles `errors.cu` for the host, where a kernel's thread is a function call.
+    /// Compiles `failure_record.cu` for the host, with a function call for each thread.
     #[test]
     fn kernels_write_the_record_that_the_host_reads() {
         let mut cases: Vec<(usize, u64, i32)> = vec![];

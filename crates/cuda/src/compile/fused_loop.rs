@@ -1,21 +1,21 @@
-//! The kernels of a fused loop: one that writes, those that reduce, and those that make the results of parts one.
+//! The kernels of a fused loop: the main kernel, reductions, and the final reduction of partial results.
 
 use crate::codegen::loops::map::map;
 use crate::codegen::loops::reduce::reduce;
 use crate::codegen::loops::rows::rows;
 use crate::codegen::{
-    Cell, Columns, Context, Elements, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within,
-    column_blocks, folds, gathered, is_by_columns, is_scalar_sink, is_turned, partials, read_from_memory,
-    reduce_memory, sum_type, within_rows,
+    Cell, ColumnReduction, Context, Elements, Launch, MAX_TERMS, MemoryReduction, Partial, ReductionShape, Registers,
+    RowReductions, SegmentReduction, column_blocks, folds, gathered, is_by_columns, is_scalar_reduction,
+    is_smem_transpose, partials, read_from_memory, reduce_memory, sum_type, within_rows,
 };
 use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
-use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, known, lacks};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, expect, internal_error};
 
-/// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they read.
+/// Returns the kernels of these members. Pure reductions run before the main kernel if it overwrites their operands.
 pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
     let schedule = context.schedule;
-    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
+    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Reduction { .. }));
     let mut stored = vec![];
     for id in members.iter().copied().filter(|id| !is_sink(id) && context.wants(*id)) {
         if !context.stores(id)?.is_empty() {
@@ -23,23 +23,24 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
         }
     }
     let sinks = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id));
-    let (largest, sinks): (Vec<usize>, Vec<usize>) =
-        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::Largest));
-    if let ([member], [], []) = (&stored[..], &sinks[..], &largest[..])
+    let (amax, sinks): (Vec<usize>, Vec<usize>) =
+        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::AmaxExponent));
+    if let ([member], [], []) = (&stored[..], &sinks[..], &amax[..])
         && let Some(launch) = moved(context, *member)?
     {
         return Ok(vec![launch]);
     }
-    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
+    // Without row values the mapping is flat: short rows then use enough threads, and random numbers are drawn four at
+    // a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
-        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
-        None => flat_loop(context, domain.n, &stored, (&sinks, &largest), space),
+        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, amax), space),
+        None => flat_loop(context, domain.n, &stored, (&sinks, &amax), space),
     }
 }
 
-/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels of a network on their
-/// way to the order in which convolutions read them.
+/// Returns the kernel of a loop that only permutes elements, rounded or not, through shared memory: for instance
+/// convolution kernels changing layout.
 fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     let (schedule, mut id, mut rounds) = (context.schedule, member, false);
     let [to] = context.stores(member)?[..] else { return Ok(None) };
@@ -58,7 +59,7 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
         }
         id = read;
     };
-    if context.overwrites(&[member]) || !is_turned(view) {
+    if context.overwrites(&[member]) || !is_smem_transpose(view) {
         return Ok(None);
     }
     let (cell, wanted) = (context.cell(from), context.cell(member));
@@ -67,26 +68,27 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     Ok(Some(gathered(Elements { place: context.place(from)?, view }, cell, to, written)))
 }
 
-/// What a sink reduces, and how.
-fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
+/// Returns the operator, type, shape and result of a reduction.
+fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, ReductionShape, Place)> {
     let node = &context.schedule.nodes[id];
-    let Kind::Reduce(op, axes) = &node.kind else { return Err(lacks("the reduction of a sink")) };
-    let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
-    Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
+    let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the operator of a reduction")) };
+    let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
+    Ok((*op, node.dtype, ReductionShape::new(&view.shape, axes), context.place(id)?))
 }
 
 fn flat_loop(
     context: Context,
     n: usize,
     stored: &[usize],
-    (sinks, largest): (&[usize], &[usize]),
+    (sinks, amax): (&[usize], &[usize]),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
-    let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
+    let (mut scalars, mut others): (Vec<usize>, Vec<(ReductionShape, Vec<usize>)>) = (vec![], vec![]);
     for &id in sinks {
         let (_, _, structure, _) = sink(context, id)?;
-        let has_room = |(other, same): &&mut (Structure, Vec<usize>)| *other == structure && same.len() < MOST_TERMS;
-        if is_scalar_sink(&structure) {
+        let has_room =
+            |(other, same): &&mut (ReductionShape, Vec<usize>)| *other == structure && same.len() < MAX_TERMS;
+        if is_scalar_reduction(&structure) {
             scalars.push(id);
         } else if let Some((_, same)) = others.iter_mut().find(has_room) {
             same.push(id);
@@ -104,8 +106,8 @@ fn flat_loop(
             targets.push((id, target(structure, (op, dtype, place), space, &mut parted)));
         }
         if !context.measures {
-            let (stored, largest) = if last { (stored, largest) } else { (&[][..], &[][..]) };
-            works.push(reduce(context, structure, stored, &targets, largest)?);
+            let (stored, amax) = if last { (stored, amax) } else { (&[][..], &[][..]) };
+            works.push(reduce(context, structure, stored, &targets, amax)?);
         }
     }
     if with_map {
@@ -118,17 +120,17 @@ fn flat_loop(
             targets.push((id, partial));
             parted.push(Partial { op, from: (partial, of), to: (place, dtype), kept: 1, parts });
         }
-        if n > 0 && !(stored.is_empty() && targets.is_empty() && largest.is_empty()) && !context.measures {
-            works.push(map(context, n, stored, &targets, largest)?);
+        if n > 0 && !(stored.is_empty() && targets.is_empty() && amax.is_empty()) && !context.measures {
+            works.push(map(context, n, stored, &targets, amax)?);
         }
     }
     works.extend(folds(&parted));
     Ok(works)
 }
 
-/// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are folded from.
+/// Returns where a reduction writes: to its result or, if it has several parts, to partial results.
 fn target(
-    structure: &Structure,
+    structure: &ReductionShape,
     (op, dtype, place): (ReduceOp, DType, Place),
     space: &mut Workspace,
     parted: &mut Vec<Partial>,
@@ -146,33 +148,33 @@ fn row_loop(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    (sinks, largest): (&[usize], Vec<usize>),
+    (sinks, amax): (&[usize], Vec<usize>),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let overwrites = context.overwrites(stored);
-    let (mut written, mut parted) = (Sinks { largest, ..Sinks::default() }, vec![]);
+    let (mut written, mut parted) = (RowReductions { amax, ..RowReductions::default() }, vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
-    // What is reduced before the loop, and after it.
-    let mut apart: [Vec<(Structure, Vec<InMemory>)>; 2] = [vec![], vec![]];
+    // Reductions before the loop, and after it.
+    let mut apart: [Vec<(ReductionShape, Vec<MemoryReduction>)>; 2] = [vec![], vec![]];
     for &id in sinks {
         let node = &context.schedule.nodes[id];
         let (op, dtype, structure, place) = sink(context, id)?;
         if by_columns.contains(&id) {
             let (kept, parts) = (length, column_blocks((n, length)));
             let partial = space.take(parts * kept * dtype.size());
-            written.columns.push(Columns { sink: id, op, dtype, place: partial });
+            written.columns.push(ColumnReduction { sink: id, op, dtype, place: partial });
             parted.push(Partial { op, from: (partial, dtype), to: (place, dtype), kept, parts });
             continue;
         }
         let memory = read_from_memory(&context, id).and_then(Operand::at);
-        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
+        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Reduction { full: true });
         if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
-            written.inner.push(Within { sink: id, op, dtype, place, row });
+            written.inner.push(SegmentReduction { sink: id, op, dtype, place, row });
             continue;
         }
-        let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+        let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
-            // What others have in memory may be written over by the loop, row by row in any order.
+            // The loop may overwrite memory of others, row by row in any order.
             Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
             None => {
                 let place = space.take(view.count() * dtype.size());
@@ -181,7 +183,7 @@ fn row_loop(
             }
         };
         let to = target(&structure, (op, dtype, place), space, &mut parted);
-        let reduced = InMemory { op, dtype, from, view, to };
+        let reduced = MemoryReduction { op, dtype, from, view, to };
         let works = &mut apart[usize::from(after)];
         match works.iter_mut().find(|(other, _)| *other == structure) {
             Some((_, same)) => same.push(reduced),
@@ -200,13 +202,13 @@ fn row_loop(
     Ok(works)
 }
 
-/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and where there are any,
-/// those of what lies in memory in the same order too, which it reads anyway more often than not.
+/// Returns the reductions that a loop over rows accumulates by columns: those of its own values and, if there are any,
+/// those of operands in the same order, which it mostly reads anyway.
 fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result<Vec<usize>> {
     let (mut computed, mut in_order) = (vec![], vec![]);
     for &id in sinks {
         let (_, dtype, structure, _) = sink(context, id)?;
-        let full = context.schedule.role(id) == Some(Role::Sink { full: true });
+        let full = context.schedule.role(id) == Some(Role::Reduction { full: true });
         if full && is_by_columns(&structure, rows) {
             match read_from_memory(&context, id).and_then(Operand::at) {
                 None => computed.push((id, dtype)),

@@ -1,8 +1,8 @@
-//! The steps of one group of a schedule.
+//! Lowers one group of a schedule to steps.
 
-use crate::codegen::gemm::fused_attention::strip;
+use crate::codegen::gemm::fused_attention::fused_attention;
 use crate::codegen::{
-    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay,
+    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, pad_sum,
     scatter_add, window_argmax,
 };
 use crate::compile::fused_loop::loops;
@@ -12,9 +12,9 @@ use crate::conv::cudnn::Dnn;
 use crate::conv::lower::conv;
 use crate::gemm::lower::dot;
 use bilevel_graph::{DType, Error, Precision, Result};
-use bilevel_plan::{Kind, Operand, Place, Rows, known, lacks};
+use bilevel_plan::{IndexDims, Kind, Operand, Place, expect, internal_error};
 
-/// Makes the steps of a group, with the bytes of workspace they need.
+/// Returns the steps of a group, with the bytes of workspace they need.
 pub(crate) fn steps_of(
     context: Context,
     dnn: Option<&Dnn>,
@@ -25,7 +25,7 @@ pub(crate) fn steps_of(
     let group = &context.schedule.groups()[group];
     let members = &group.members;
     let works = match group.domain {
-        Some(_) if group.next.is_some() => launched(strip(context, group)?.into_iter().collect()),
+        Some(_) if group.second_gemm.is_some() => launched(fused_attention(context, group)?.into_iter().collect()),
         Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
@@ -33,10 +33,10 @@ pub(crate) fn steps_of(
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
-    // Where a part may find an index out of range, others have to wait for it although they share no memory.
-    let can_fail = works.iter().any(Work::reports);
+    // If a step can fail, the others must wait for it although they share no memory.
+    let can_fail = works.iter().any(Work::can_fail);
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
-        // What is only reduced further need not wait for all the rest of its group, nor others for it.
+        // A reduction of partial results depends only on them, not on the rest of its group.
         let own = |spans: &[Span]| -> Vec<Span> {
             spans.iter().filter(|span| can_fail || addresses.iter().any(|arg| span.holds(arg))).copied().collect()
         };
@@ -45,7 +45,7 @@ pub(crate) fn steps_of(
     Ok((steps.collect(), space.bytes()))
 }
 
-/// What a group reads and writes.
+/// Returns the spans that a group reads and writes.
 fn spans(
     context: Context,
     members: &[usize],
@@ -76,19 +76,19 @@ fn spans(
     Ok((reads, writes))
 }
 
-/// Kernels that have something to do.
+/// Wraps the launches that are not empty.
 fn launched(launches: Vec<Launch>) -> Vec<Work> {
     launches.into_iter().filter(|launch| launch.grid.iter().all(|&blocks| blocks > 0)).map(Work::Kernel).collect()
 }
 
-/// The steps of an operation that is a group of its own.
+/// Returns the steps of an operation that is a group of its own.
 fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace) -> Result<Vec<Work>> {
     let schedule = context.schedule;
     let node = &schedule.nodes[id];
     let (dtype, line) = (node.dtype, node.location);
     let elements = |operand: usize| -> Result<Elements<'_>> {
         let at = node.operands.get(operand).and_then(Operand::at);
-        let (read, view) = known(at, "the memory of an operand", line)?;
+        let (read, view) = expect(at, "the memory of an operand", line)?;
         Ok(Elements { place: context.place(read)?, view })
     };
     let cell = |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
@@ -96,9 +96,9 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
     let to = || context.place(id).map(|place| (place, context.cell(id)));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
     let number = context.checks.number(id);
-    let is_halved = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_halved());
+    let is_scaled_f16 = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_scaled_f16());
     let factor = |precision: Precision| match (dtype, precision) {
-        _ if node.operands.iter().all(is_halved) => Factor::Half,
+        _ if node.operands.iter().all(is_scaled_f16) => Factor::Half,
         (DType::F64, _) => Factor::F64,
         (_, Precision::Full) => Factor::F32,
         (_, Precision::Tf32) => Factor::Tf32,
@@ -121,12 +121,12 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);
-            let sizes = Rows::new(&x.view.shape, &indices.view.shape, *batch);
+            let sizes = IndexDims::new(&x.view.shape, &indices.view.shape, *batch);
             launched(vec![gather(sizes, dtype, (x.place, indices.place, context.place(id)?), number)])
         }
         Kind::ScatterAdd { batch } => {
             let (indices, updates) = (elements(0)?, elements(1)?);
-            let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
+            let sizes = IndexDims::new(&node.shape, &indices.view.shape, *batch);
             let lists = space.take(list_bytes(sizes));
             let places = (indices.place, updates.place, context.place(id)?);
             let check = number.map(|number| check_index(indices.place, indices.view.count(), sizes.n, number));
@@ -134,11 +134,11 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::AddRows { batch } => {
             let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
-            let (sizes, to) = (Rows::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
+            let (sizes, to) = (IndexDims::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
-            // The check of these indices runs before if rows are added in place; if not, nobody reads the sum after a failure.
+            // The check of these indices runs before an update in place; otherwise the sum is not read after a failure.
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
         }
@@ -157,7 +157,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::Concat(axis) => {
             let parts = (0..node.operands.len()).map(part).collect::<Result<Vec<_>>>()?;
-            // Parts that fill it one after the other may lie there already.
+            // Parts that were computed in place need no copy.
             let mut at = context.place(id)?;
             let is_there = |(from, _): &(Elements, Cell)| {
                 let there = from.place == at;
@@ -170,11 +170,11 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
                 launched(vec![concat(&parts, *axis, &node.shape, to()?)])
             }
         }
-        Kind::Pad(frame) => launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
-        Kind::Overlay(frames) => {
+        Kind::Pad(frame) => launched(vec![pad_sum(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
+        Kind::PadSum(frames) => {
             let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();
-            launched(vec![overlay(&parts, &node.shape, dtype, to()?)])
+            launched(vec![pad_sum(&parts, &node.shape, dtype, to()?)])
         }
         &Kind::CheckIndex { limit, .. } => {
             let indices = elements(0)?;
@@ -182,12 +182,12 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             launched(check.into_iter().collect())
         }
         Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Elementwise(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
-        | Kind::Fetch { .. } => return Err(Error::at(lacks("how to run an operation"), line)),
+        | Kind::InlineGather { .. } => return Err(Error::at(internal_error("a kernel for an operation"), line)),
     })
 }

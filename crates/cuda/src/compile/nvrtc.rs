@@ -1,4 +1,4 @@
-//! Kernels from their text: by NVRTC, on as many threads as there are cores, and kept on disk.
+//! Compiles kernels by NVRTC on all cores, and caches the machine code on disk.
 
 use crate::codegen::whole;
 use crate::compile::disk_cache::Cache;
@@ -12,13 +12,13 @@ use std::ffi::CString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The kind of GPU that machine code is for: 90 stands for `sm_90`.
+/// The compute capability that code is compiled for: 90 stands for `sm_90`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Architecture(pub u32);
 
 impl Architecture {
-    /// True where a block can have about 100 KiB of shared memory, and tensor cores multiply what loops make there.
-    pub(crate) fn has_strips(self) -> bool {
+    /// True if a block can have about 100 KiB of shared memory, and registers can feed tensor cores.
+    pub(crate) fn has_fused_attention(self) -> bool {
         self.0 >= 80
     }
 }
@@ -27,33 +27,33 @@ fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device { what: what.into() })
 }
 
-/// How long the compiler takes to translate a kernel, in times of what it takes to begin to read a unit. For the kernels of a ViT it is
-/// about 5; less counts here, as programs that are planned at the same time wait for each other's reading.
-const TRANSLATION: f64 = 2.0;
+/// The time to translate a kernel relative to the time to start a unit. For the kernels of a ViT it is about 5; a
+/// smaller number is used because programs compiled concurrently wait for each other's parsing.
+const TRANSLATION_COST: f64 = 2.0;
 
-/// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes must not depend on
-/// what else its kernel computes. Without declarations that no kernel uses, of textures for instance, a unit is begun in 0.6 of the time.
+/// Compiler options. FMA contraction is off, because the bits of an element must not depend on the rest of its kernel.
+/// `--minimal` omits unused declarations, which reduces the start-up time of a unit to 0.6.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--minimal"];
 
-/// Machine code of some kernels.
+/// The machine code of some kernels.
 pub(crate) struct Unit {
-    /// The name under which it is kept, which no other code has.
+    /// Its unique cache key.
     pub key: String,
-    /// Those of the kernels that were asked for, each with its number here: the one of number 0 is called `kernel_0`, and so on.
+    /// The requested kernels in this unit with their numbers; number 0 is named `kernel_0`, and so on.
     pub kernels: Vec<(usize, u32)>,
     /// The machine code.
     pub code: Vec<u8>,
 }
 
-/// Who compiles: machine code depends on both, and so do the names under which it is kept.
+/// The compiler's version and target, which are part of every cache key.
 struct Compiler<'a> {
     target: String,
     version: String,
     cache: &'a Cache,
 }
 
-/// Machine code for all of these kernels, from the cache where it is there. A kernel is found there whichever others it was compiled
-/// with.
+/// Returns machine code for all of these kernels, from the cache if possible. Each kernel is found regardless of the
+/// unit it was compiled in.
 pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
     require(Missing::Nvrtc)?;
     let compiler = Compiler { target: format!("sm_{}", architecture.0), version: version()?, cache };
@@ -83,18 +83,18 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     Ok(units)
 }
 
-/// Units that so many kernels are compiled in. Whatever the number of threads, the compiler reads one unit after the other, and only
-/// translates them side by side: where u units share n kernels, it begins to read u times, and the unit that was read last has n/u kernels
-/// to be translated.
+/// Returns the number of units for this many kernels. The compiler parses units one after the other, and only
+/// translates them in parallel: u units of n kernels cost u starts, and the last unit has n/u kernels left to
+/// translate.
 ///
-///   u + n/u·[`TRANSLATION`] is least at u = √(n·[`TRANSLATION`])
+///   u + n/u·[`TRANSLATION_COST`] is minimal at u = √(n·[`TRANSLATION_COST`])
 fn units_of(kernels: usize, cores: usize) -> usize {
-    let best = (kernels as f64 * TRANSLATION).sqrt().ceil() as usize;
+    let best = (kernels as f64 * TRANSLATION_COST).sqrt().ceil() as usize;
     best.min(cores).min(kernels)
 }
 
-/// Shares kernels out among this many units, so that none takes much longer to compile than the others: the longest first, each to the
-/// unit that is the shortest so far. The first unit has the longest of all.
+/// Distributes kernels over this many units of similar compile time: the longest first, each to the shortest unit so
+/// far. The first unit has the longest kernel.
 fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, units: usize) -> Vec<Vec<usize>> {
     let mut units = vec![(0, vec![]); units];
     kernels.sort_by_cached_key(|&kernel| std::cmp::Reverse(length(kernel)));
@@ -107,7 +107,7 @@ fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, units: u
     units.into_iter().map(|(_, unit)| unit).collect()
 }
 
-/// What the cache has of the kernels of these names, and the numbers of the others.
+/// Returns the cached units of these kernels, and the indices of the others.
 fn kept(keys: &[String], cache: &Cache) -> (Vec<Unit>, Vec<usize>) {
     let mut by_unit: BTreeMap<String, Vec<(usize, u32)>> = BTreeMap::new();
     let mut unknown = vec![];
@@ -128,7 +128,7 @@ fn kept(keys: &[String], cache: &Cache) -> (Vec<Unit>, Vec<usize>) {
     (units, unknown)
 }
 
-/// Where a kernel is, as it is kept: its number, and the name of its unit.
+/// Serialises the location of a kernel: its number and the key of its unit.
 fn place(unit: &str, number: u32) -> Vec<u8> {
     [&number.to_le_bytes()[..], unit.as_bytes()].concat()
 }
@@ -139,12 +139,12 @@ fn read_place(content: &[u8]) -> Option<(String, u32)> {
 }
 
 impl Compiler<'_> {
-    /// The name under which what is made of a text is kept.
+    /// Returns the cache key of a text.
     fn key(&self, kind: &str, text: &str) -> String {
         Cache::key(&[&[kind, text, &self.target, &self.version][..], &OPTIONS].concat())
     }
 
-    /// The name and the machine code of a whole text, which is kept, as is where its kernels are.
+    /// Compiles a text, and caches the code and the location of its kernels.
     fn unit(&self, text: &str, kernels: &[&str]) -> Result<(String, Vec<u8>)> {
         let (key, code) = (self.key("unit", text), compile(text, &self.target)?);
         self.cache.put(&key, &code);
@@ -155,8 +155,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on machines
-/// that have NVRTC and no GPU.
+/// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on
+/// machines that have NVRTC and no GPU.
 ///
 /// ```
 /// use bilevel_cuda::{Architecture, Missing, compile_program, found_libraries};
@@ -187,8 +187,8 @@ pub fn compile_programs<'a>(
     Ok(sources.len())
 }
 
-/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and for people
-/// who want to see what was fused.
+/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and
+/// for people who want to see what was fused.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};
@@ -203,13 +203,13 @@ pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
     kernel_texts_beside(program, None)
 }
 
-/// The same where convolutions are the library's.
+/// As [`kernel_texts`], with convolutions by cuDNN.
 pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<String>> {
     program.validate()?;
     Ok(plan(program, dnn, true)?.kernels().map(|launch| launch.source.clone()).collect())
 }
 
-/// The compiler's version: another one may make other code.
+/// Returns the compiler's version, which affects the code.
 fn version() -> Result<String> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the library is there, and both pointers are to numbers.
@@ -220,7 +220,7 @@ fn version() -> Result<String> {
     }
 }
 
-/// Machine code of a whole text.
+/// Compiles a text to machine code.
 fn compile(text: &str, target: &str) -> Result<Vec<u8>> {
     let text = CString::new(text).map_err(|_| failed("a kernel has a zero byte in its text"))?;
     let wrong = |what: &str, error: &dyn std::fmt::Debug| failed(format!("NVRTC could not {what}: {error:?}"));
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_kernels_are_compiled_apart_and_no_unit_is_empty() {
+    fn long_kernels_are_in_separate_units_and_no_unit_is_empty() {
         let lengths = [1, 9, 1, 8, 2, 7, 1];
         let units = shared_out((0..7).collect(), |kernel| lengths[kernel], 4);
         assert_eq!(units, [vec![1], vec![3], vec![5], vec![4, 0, 2, 6]]);

@@ -1,149 +1,157 @@
-//! Planning for a GPU: every group of a schedule becomes steps.
+//! Compiles a schedule to a GPU plan: steps for every group, memory, and a pipelined loop if it pays.
 
-use crate::codegen::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
+use crate::codegen::{Context, Elements, Launch, amax_of, copy_unless_failed, gathered, scaled_f16_copy};
 use crate::compile::device_asserts::{Check, Checks};
 use crate::compile::lower_group::steps_of;
 use crate::compile::step::{Span, Step, Work};
 use crate::conv::cudnn::Dnn;
 use crate::runtime::run::PlannedBytes;
-use crate::schedule::horizontal_fusion::bundle;
-use crate::schedule::loop_pipeline::Overlap;
-use crate::schedule::loop_stages::Staggered;
-use crate::target::{APART, CudaTarget};
+use crate::schedule::horizontal_fusion::fuse_horizontally;
+use crate::schedule::loop_pipeline::LoopPipeline;
+use crate::schedule::loop_stages::StagedLoop;
+use crate::target::{CudaTarget, NO_ALIAS_BYTES};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{Form, Kind, MemoryMap, Operand, Place, Region, Schedule, Seed, channels_last, known, lacks};
+use bilevel_plan::{
+    CastForm, InitialCast, Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, expect, internal_error,
+};
 use std::collections::HashMap;
 
-/// Everything a run needs but the memory itself.
+/// Everything a run needs except the memory itself.
 pub(crate) struct Plan {
-    /// What is the same in every step of the loop: run when what it reads has changed.
+    /// The loop-invariant steps: run if their inputs have changed.
     pub prologue: Vec<Step>,
     /// Number of inputs of the program.
     pub inputs: usize,
-    /// The inputs the prologue reads.
+    /// The inputs that the prologue reads.
     pub prologue_inputs: Vec<usize>,
-    /// What a run begins with: copies of carried inputs as products read them.
-    pub seeds: Vec<Step>,
+    /// The casts of carried inputs at the start of a run.
+    pub initial_casts: Vec<Step>,
     /// One step of the loop.
     pub body: Vec<Step>,
-    /// A step whose outputs nobody looks at, where that is less.
-    pub lean: Option<Vec<Step>>,
-    /// After the last step: outputs that were not computed in their buffers.
+    /// A step whose outputs are not needed, if that omits work.
+    pub carry_only: Option<Vec<Step>>,
+    /// After the last step: copies of outputs that were not computed in their buffers.
     pub finish: Vec<Step>,
-    /// Where the number of the step is; the body counts it on.
+    /// The address of the step number; the body increments it.
     pub counter: Option<Place>,
-    /// Numbers written once: place, type, values.
+    /// Constants written once: address, type, values.
     pub tables: Vec<(Place, DType, Vec<f64>)>,
-    /// Operations that fail where an index is out of range.
+    /// The operations that fail if an index is out of range.
     pub checks: Vec<Check>,
-    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    /// Bytes of inputs and outputs, of persistent memory, and of the arena.
     pub bound_bytes: usize,
-    pub kept_bytes: usize,
+    pub persistent_bytes: usize,
     pub arena_bytes: usize,
-    /// Bytes alive at once in the best of layouts.
+    /// The peak of live bytes.
     pub memory_lower_bound: usize,
-    /// How steps are begun before the one before them is over, where that is worth it.
-    pub overlap: Option<Overlap>,
-    /// Where the halves of a step meet, where the late one can run beside the early one of the next step.
-    pub staggered: Option<Staggered>,
+    /// The software pipeline of the loop, if it pays.
+    pub pipeline: Option<LoopPipeline>,
+    /// The split into stages, if the late one can overlap with the next early one.
+    pub staged: Option<StagedLoop>,
 }
 
-/// Most blocks of a grid.
-const MOST_BLOCKS: u32 = i32::MAX as u32;
+/// The maximum number of blocks of a grid.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
-pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result<Plan> {
-    plan_with(program, dnn, strips, Space::Some)
+/// Plans a valid program, with convolutions by cuDNN if given, and with fused attention if blocks have enough shared
+/// memory.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, fuses_attention: bool) -> Result<Plan> {
+    plan_with(program, dnn, fuses_attention, MemoryBudget::Relaxed)
 }
 
-/// How much memory a plan may take.
+/// The memory that a plan may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    /// As little as can be: steps run one by one.
-    Least,
-    /// More where that lets steps run side by side.
-    Some,
+pub(crate) enum MemoryBudget {
+    /// As little as possible: steps run sequentially.
+    Minimal,
+    /// More if that lets steps overlap.
+    Relaxed,
 }
 
-/// As [`plan`], within so much memory.
-pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, space: Space) -> Result<Plan> {
+/// As [`plan`], within a memory budget.
+pub(crate) fn plan_with(
+    program: &Program,
+    dnn: Option<&Dnn>,
+    fuses_attention: bool,
+    space: MemoryBudget,
+) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
-    let target = CudaTarget { channels_last: rewritten.is_some(), strips };
+    let target = CudaTarget { channels_last: rewritten.is_some(), fuses_attention };
     let program = rewritten.as_ref().unwrap_or(program);
     let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
-    // Once to learn what workspace the groups need, and once with places for it.
+    // A dry run finds the workspaces; a second run assigns them.
     let first = schedule.lay_out(&vec![0; groups])?;
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
-    let mut overlapping = None;
-    if space == Space::Some && Overlap::may_be_of(&schedule) {
-        let map = schedule.lay_out_for_overlap(&workspaces)?;
-        if Overlap::fits(&map) {
-            let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
-            let overlap = stretches.overlap(&schedule, &map, &checks)?;
-            overlapping = overlap.map(|overlap| (map, stretches, Some(overlap)));
+    let mut pipelined = None;
+    if space == MemoryBudget::Relaxed && LoopPipeline::may_be_of(&schedule) {
+        let map = schedule.lay_out_pipelined(&workspaces)?;
+        if LoopPipeline::fits(&map) {
+            let segments = PlanSegments::new(&schedule, &map, dnn, &checks, None)?;
+            let pipeline = segments.pipeline(&schedule, &map, &checks)?;
+            pipelined = pipeline.map(|pipeline| (map, segments, Some(pipeline)));
         }
     }
-    let (map, stretches, overlap, staggered) = match overlapping {
-        Some((map, stretches, overlap)) => (map, stretches, overlap, None),
+    let (map, segments, pipeline, staged) = match pipelined {
+        Some((map, segments, pipeline)) => (map, segments, pipeline, None),
         None => {
             let map = schedule.lay_out(&workspaces)?;
-            let mut staggered = None;
-            if space == Space::Some
+            let mut staged = None;
+            if space == MemoryBudget::Relaxed
                 && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(&schedule))
             {
-                let in_halves = schedule.lay_out_in_halves(&workspaces, &late)?;
-                if Staggered::fits(&map, &in_halves) {
-                    let stretches = Stretches::new(&schedule, &in_halves, dnn, &checks, Some(&late))?;
-                    staggered = Staggered::new(&in_halves, &stretches.body).map(|found| (in_halves, stretches, found));
+                let in_stages = schedule.lay_out_in_stages(&workspaces, &late)?;
+                if StagedLoop::fits(&map, &in_stages) {
+                    let segments = PlanSegments::new(&schedule, &in_stages, dnn, &checks, Some(&late))?;
+                    staged = StagedLoop::new(&in_stages, &segments.body).map(|found| (in_stages, segments, found));
                 }
             }
-            match staggered {
-                Some((map, stretches, staggered)) => (map, stretches, None, Some(staggered)),
+            match staged {
+                Some((map, segments, staged)) => (map, segments, None, Some(staged)),
                 None => {
-                    let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
-                    (map, stretches, None, None)
+                    let segments = PlanSegments::new(&schedule, &map, dnn, &checks, None)?;
+                    (map, segments, None, None)
                 }
             }
         }
     };
-    let Stretches { prologue, mut body, mut lean } = stretches;
+    let PlanSegments { prologue, mut body, mut carry_only } = segments;
     let copies = copies(&schedule, &map, &checks)?;
-    for [early, late] in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+    for [early, late] in [Some(&mut body), carry_only.as_mut()].into_iter().flatten() {
         let location = early.first().map(|step| step.location);
         let counted = map.counter.map(|place| counted_on(place, location));
-        match &staggered {
+        match &staged {
             None => {
                 early.extend(copies.iter().cloned());
                 early.extend(counted);
             }
-            Some(staggered) => {
+            Some(staged) => {
                 early.extend(counted);
-                late.iter_mut().for_each(|step| *step = staggered.counted_apart(step));
+                late.iter_mut().for_each(|step| *step = staged.with_late_counter(step));
                 late.extend(copies.iter().cloned());
-                late.extend(staggered.late_counter().map(|place| counted_on(place, location)));
+                late.extend(staged.late_counter().map(|place| counted_on(place, location)));
             }
         }
     }
-    let prologue = bundle(prologue);
-    let in_order = |halves: [Vec<Step>; 2]| {
-        let [early, late] = halves.map(bundle);
+    let prologue = fuse_horizontally(prologue);
+    let in_order = |stages: [Vec<Step>; 2]| {
+        let [early, late] = stages.map(fuse_horizontally);
         let split = early.len();
         (early.into_iter().chain(late).collect::<Vec<Step>>(), split)
     };
     let (body, split) = in_order(body);
-    let (lean, lean_split) = lean.map(in_order).unzip();
-    let staggered = staggered.map(|staggered| staggered.split_at(split, lean_split));
+    let (carry_only, carry_only_split) = carry_only.map(in_order).unzip();
+    let staged = staged.map(|staged| staged.split_at(split, carry_only_split));
     let mut finish = vec![];
-    for &number in &map.finish {
+    for &number in &map.outputs_to_copy {
         let to = Place { region: Region::Output(number), offset: 0 };
         finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
-    let seeds = bundle(seeds(&schedule, &map)?);
-    for step in prologue.iter().chain(&seeds).chain(&body).chain(&finish) {
+    let initial_casts = fuse_horizontally(initial_casts(&schedule, &map)?);
+    for step in prologue.iter().chain(&initial_casts).chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
-            && launch.grid[0] > MOST_BLOCKS
+            && launch.grid[0] > MAX_BLOCKS
         {
             let what = "an operation on more elements than a GPU can start threads for; work on smaller parts".into();
             return Err(Error::new(ErrorKind::Unsupported { what }).at(step.location));
@@ -153,36 +161,37 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
         prologue,
         inputs: program.inputs.len(),
         prologue_inputs: schedule.prologue_inputs(),
-        seeds,
+        initial_casts,
         body,
-        lean,
+        carry_only,
         finish,
         counter: map.counter,
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks: checks.all,
         bound_bytes: map.bound_bytes,
-        kept_bytes: match (&overlap, &staggered) {
-            (Some(overlap), _) => overlap.kept_bytes,
-            (_, Some(staggered)) => staggered.kept_bytes,
-            _ => map.kept_bytes,
+        persistent_bytes: match (&pipeline, &staged) {
+            (Some(pipeline), _) => pipeline.persistent_bytes,
+            (_, Some(staged)) => staged.persistent_bytes,
+            _ => map.persistent_bytes,
         },
-        arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
-        // Steps that are under way at once are alive at once.
-        memory_lower_bound: map.lower_bound + overlap.as_ref().map_or(0, |overlap| overlap.arena_bytes - overlap.apart),
-        overlap,
-        staggered,
+        arena_bytes: pipeline.as_ref().map_or(map.arena_bytes, |pipeline| pipeline.arena_bytes),
+        // Steps in flight are live at the same time.
+        memory_lower_bound: map.lower_bound
+            + pipeline.as_ref().map_or(0, |pipeline| pipeline.arena_bytes - pipeline.arena_stride),
+        pipeline,
+        staged,
     })
 }
 
-/// The steps of a schedule, before any are put together, without what comes at the end of a step.
-struct Stretches {
+/// The steps of a schedule before horizontal fusion, without the copies at the end of a step.
+struct PlanSegments {
     prologue: Vec<Step>,
-    /// In halves, the second of which is empty where the step is not to be halved.
+    /// By stage; the second is empty if the step is not split.
     body: [Vec<Step>; 2],
-    lean: Option<[Vec<Step>; 2]>,
+    carry_only: Option<[Vec<Step>; 2]>,
 }
 
-impl Stretches {
+impl PlanSegments {
     fn new(
         schedule: &Schedule,
         map: &MemoryMap,
@@ -190,86 +199,91 @@ impl Stretches {
         checks: &Checks,
         late: Option<&[bool]>,
     ) -> Result<Self> {
-        let halved = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
-            let mut halves = [vec![], vec![]];
+        let by_stage = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
+            let mut stages = [vec![], vec![]];
             for (group, steps) in (schedule.prologue..).zip(by_group) {
-                halves[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
+                stages[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
             }
-            halves
+            stages
         };
         let (mut by_group, _) = steps(schedule, map, dnn, checks, Wanted::All)?;
         let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
-        let mut lean = None;
+        let mut carry_only = None;
         if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
             let (by_group, _) = steps(schedule, map, dnn, checks, Wanted::EveryStep(&by_group))?;
-            lean = Some(halved(by_group.into_iter().skip(schedule.prologue).collect()));
+            carry_only = Some(by_stage(by_group.into_iter().skip(schedule.prologue).collect()));
         }
-        let mut body = halved(by_group.split_off(schedule.prologue));
+        let mut body = by_stage(by_group.split_off(schedule.prologue));
         let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
-        let [once, in_steps] = map.raised;
+        let [once, in_steps] = map.amax_words;
         let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
             let location = steps.first().map(|step| step.location);
             steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
         };
         clear_first(&mut prologue, once);
-        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
-        Ok(Stretches { prologue, body, lean })
+        [Some(&mut body), carry_only.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
+        Ok(PlanSegments { prologue, body, carry_only })
     }
 
-    /// What chains of steps are made of, where they are worth it.
-    fn overlap(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<Overlap>> {
+    /// Builds a software pipeline, if it pays.
+    fn pipeline(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<LoopPipeline>> {
         let copies = copies(schedule, map, checks)?;
-        let ([full, _], lean) = (&self.body, self.lean.as_ref().map(|[lean, _]| &lean[..]));
-        Ok(Overlap::new(schedule, map, (full, lean), copies, !checks.all.is_empty()))
+        let ([full, _], carry_only) = (&self.body, self.carry_only.as_ref().map(|[carry_only, _]| &carry_only[..]));
+        Ok(LoopPipeline::new(schedule, map, (full, carry_only), copies, !checks.all.is_empty()))
     }
 }
 
-/// The copies at the end of a step: next values of carried inputs that are not written over them.
+/// Returns the copies at the end of a step: next values of carried inputs that are not updated in place.
 fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<Step>> {
     let mut copies = vec![];
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let line = schedule.nodes[carry.input].location;
-        let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
+        let to = expect(map.nodes[carry.input], "the memory of a carried value", line)?;
         copies.extend(moved(schedule, map, &carry.next, to, !checks.all.is_empty())?);
     }
     Ok(copies)
 }
 
 impl Plan {
-    /// The memory it takes.
+    /// Returns the planned memory.
     pub fn bytes(&self) -> PlannedBytes {
-        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
-            *self;
+        let Plan {
+            bound_bytes: bound,
+            persistent_bytes: kept,
+            arena_bytes: arena,
+            memory_lower_bound: lower_bound,
+            ..
+        } = *self;
         PlannedBytes { bound, kept, arena, lower_bound }
     }
 
-    /// All steps.
+    /// Returns all steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        let loops = self.body.iter().chain(self.lean.iter().flatten());
-        let chains = self.overlap.iter().flat_map(Overlap::steps);
-        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish).chain(chains)
+        let loops = self.body.iter().chain(self.carry_only.iter().flatten());
+        let chains = self.pipeline.iter().flat_map(LoopPipeline::steps);
+        self.prologue.iter().chain(&self.initial_casts).chain(loops).chain(&self.finish).chain(chains)
     }
 
-    /// The kernels of all steps.
+    /// Returns the kernels of all steps.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.steps().filter_map(|step| if let Work::Kernel(launch) = &step.work { Some(launch) } else { None })
     }
 }
 
-/// The steps that make the states of a schedule.
-fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
+/// Returns the steps that compute the initial casts of a schedule.
+fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
-    for &Seed { state, input, power } in &schedule.seeds {
+    for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
         let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
-        let place = |id: usize| known(map.nodes[id], "the memory of a state", line);
+        let place = |id: usize| expect(map.nodes[id], "the memory of a carried cast", line);
         let span = |id: usize| Ok(Span { place: place(id)?, bytes: schedule.nodes[id].bytes() });
         let (from, to, count) = (place(input)?, place(state)?, schedule.nodes[input].count());
         let launch = match (&node.kind, power) {
-            (Kind::State(Form::Largest), _) => {
+            (Kind::CarriedCast(CastForm::AmaxExponent), _) => {
                 steps.push(cleared((to, node.bytes()), line));
-                largest_of(from, to, count)
+                amax_of(from, to, count)
             }
-            (_, Some(power)) => halved_copy(from, place(power)?, to, count),
+            (_, Some(power)) => scaled_f16_copy(from, place(power)?, to, count),
             _ => gathered(Elements { place: from, view: &schedule.nodes[input].layout }, DType::F32, to, Some("bf16")),
         };
         let reads = [Some(input), power].into_iter().flatten().map(span).collect::<Result<_>>()?;
@@ -278,28 +292,34 @@ fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-type Made = (Vec<Vec<Step>>, Vec<usize>);
+type StepsAndWorkspaces = (Vec<Vec<Step>>, Vec<usize>);
 
-/// What is wanted of the groups of a schedule.
+/// What to emit for the groups of a schedule.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
-    /// How much workspace they need.
+    /// Only the sizes of workspaces.
     Workspaces,
     /// All steps.
     All,
-    /// What every step of the loop must compute. These are all steps; most groups have no others.
+    /// The steps that every iteration must run. The given steps are those of `All`; most groups have no others.
     EveryStep(&'a [Vec<Step>]),
 }
 
-/// The steps of all groups, as far as they are wanted, and their workspaces.
-fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks, wanted: Wanted) -> Result<Made> {
+/// Returns the steps of all groups, and their workspaces.
+fn steps(
+    schedule: &Schedule,
+    map: &MemoryMap,
+    dnn: Option<&Dnn>,
+    checks: &Checks,
+    wanted: Wanted,
+) -> Result<StepsAndWorkspaces> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
-        let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
+        let (node, _) = carry.next.at().ok_or_else(|| internal_error("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
-    let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
-    let context = Context { schedule, map, updates: &updates, checks, lean, measures };
+    let (carry_only, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
+    let context = Context { schedule, map, updates: &updates, checks, carry_only, measures };
     let (mut all, mut workspaces) = (vec![], vec![]);
     for group in 0..schedule.groups().len() {
         let members = &schedule.groups()[group].members;
@@ -316,18 +336,18 @@ fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Check
     Ok((all, workspaces))
 }
 
-/// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.
+/// Copies an operand, dense, to another address; if `guarded`, unless a check has failed.
 fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarded: bool) -> Result<Option<Step>> {
-    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let (node, view) = from.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
     let made = &schedule.nodes[node];
-    let place = known(map.nodes[node], "the memory of a value to be copied", made.location)?;
+    let place = expect(map.nodes[node], "the memory of a value to be copied", made.location)?;
     let bytes = view.count() * made.dtype.size();
     if bytes == 0 {
         return Ok(None);
     }
     let work = if guarded {
-        Work::Kernel(gathered_if_fine(Elements { place, view }, made.dtype, to))
-    } else if made.is_whole(view) && bytes > APART {
+        Work::Kernel(copy_unless_failed(Elements { place, view }, made.dtype, to))
+    } else if made.is_whole(view) && bytes > NO_ALIAS_BYTES {
         Work::Copy { from: place, to, bytes }
     } else {
         Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))
@@ -336,20 +356,20 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarde
     Ok(Some(Step { work, reads, writes, location: made.location }))
 }
 
-/// Writes zeros where the largest powers of two of arrays are to be raised.
+/// Clears the amax words of arrays.
 fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Location<'static>) -> Step {
     let mut code = crate::codegen::Code::default();
     let words = bytes / size_of::<u32>();
     code.each(words);
     let start = code.raw_pointer(place, 0, "u32");
     code.line(format!("{start}[e] = 0;"));
-    // Each by itself: who raises one does not wait for those who have read another.
+    // Each word is its own span, so writers of one amax do not wait on readers of another.
     let word = |number: usize| Place { offset: place.offset + number * size_of::<u32>(), ..place };
     let writes = (0..words).map(|number| Span { place: word(number), bytes: size_of::<u32>() }).collect();
     Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes, location }
 }
 
-/// Adds one to the number of the step.
+/// Increments the step number.
 fn counted_on(place: Place, location: Option<&'static std::panic::Location<'static>>) -> Step {
     let mut code = crate::codegen::Code::default();
     let counter = code.pointer(place, DType::I32, 0);
@@ -376,11 +396,11 @@ mod tests {
         assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
-        assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+        assert!(plan.persistent_bytes + plan.arena_bytes < 3000, "no memory for another table");
     }
 
     #[test]
-    fn sums_of_columns_are_folded_beside_what_reads_the_rows() {
+    fn the_second_pass_of_column_sums_runs_concurrently_with_readers_of_the_rows() {
         let g = Graph::new();
         let x = g.input("x", [4096, 768], DType::F32);
         let y = (x - x.max([1]).broadcast([0], [4096, 768])).exp();
@@ -401,12 +421,12 @@ mod tests {
         let slope = gradient_or_zeros(loss, &[x]).unwrap()[0];
         let program = Program::builder(&g).output("loss", loss).carry(x, x - slope).build().unwrap();
         let plan = plan(&program, None, true).unwrap();
-        assert!(plan.kernels().any(|launch| launch.source.contains("fetch<")), "there is a gather");
+        assert!(plan.kernels().any(|launch| launch.source.contains("gather_row<")), "there is a gather");
         assert!(plan.checks.is_empty());
         assert!(plan.kernels().all(|launch| !launch.args.contains(&Arg::Error)));
     }
 
-    /// Every operation has a word of its own in the record: the 1025th is not taken for the first.
+    /// Every operation has a word of its own in the record: the 1025th is not mistaken for the first.
     #[test]
     fn each_of_thousands_of_checks_reports_under_its_own_number() {
         let g = Graph::new();
@@ -420,8 +440,8 @@ mod tests {
         let plan = plan(&builder.build().unwrap(), None, true).unwrap();
         assert_eq!(plan.checks.len(), TABLES);
         let mut found = vec![0; TABLES];
-        for launch in plan.kernels().filter(|launch| launch.reports) {
-            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of the operation.
+        for launch in plan.kernels().filter(|launch| launch.can_fail) {
+            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, operation.
             let words = launch.args.len() / launch.parts as usize;
             for part in launch.args.chunks(words) {
                 let [.., Arg::Count(n), Arg::Count(_), Arg::Error, Arg::Count(number)] = part else {
@@ -442,27 +462,27 @@ mod tests {
         let next = table + table.take(at).sin().scatter_add(at, 0, 1000);
         let builder = Program::builder(&g).carry(table, next).carry(at, at.reverse([0]));
         let plan = plan(&builder.build().unwrap(), None, true).unwrap();
-        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.reports()).collect();
+        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.can_fail()).collect();
         let heeding: Vec<usize> =
-            (0..plan.body.len()).filter(|&number| plan.body[number].work.heeds_reports()).collect();
+            (0..plan.body.len()).filter(|&number| plan.body[number].work.skips_after_failure()).collect();
         let writes_table = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Input(0));
         assert!(heeding.iter().any(|&number| writes_table(&plan.body[number])), "rows are added in place");
         assert_eq!(plan.checks.len(), 2, "of the gather and of the scatter");
         assert_eq!(reporting.len(), 2, "each is checked once");
-        let needs = crate::schedule::streams::needs(&plan.body);
+        let dependencies = crate::schedule::streams::dependencies(&plan.body);
         for adding in heeding {
             let (mut before, mut next) = (vec![adding], 0);
             while next < before.len() {
-                before.extend(&needs[before[next]]);
+                before.extend(&dependencies[before[next]]);
                 next += 1;
             }
-            assert!(reporting.iter().all(|number| before.contains(number)), "{needs:?}");
+            assert!(reporting.iter().all(|number| before.contains(number)), "{dependencies:?}");
         }
     }
 
-    /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
+    /// Steps run concurrently unless one declares to write memory that the other declares to access.
     #[test]
-    fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {
+    fn every_address_of_a_step_is_in_a_span_it_declares() {
         let mut found = 0;
         for number in 0..260 {
             let seed = number / 2;
@@ -475,12 +495,12 @@ mod tests {
             let precision = if seed % 5 == 0 { Precision::Bf16 } else { Precision::Full };
             let plan = plan(&case.program.with_precision(precision), None, true).unwrap();
             for step in plan.steps() {
-                // A kernel that is told to read none of a workspace may be given one without a place.
+                // A kernel that reads no workspace may be given one without an address.
                 let reads_none = matches!(&step.work, Work::Kernel(launch) if launch.args.contains(&Arg::Count(0)));
                 for address in step.work.addresses() {
                     let Arg::Memory(place, bytes) = address else { continue };
                     found += 1;
-                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is never used.
+                    // A reversed view may start anywhere and end before its start; one without elements is never used.
                     let said = step.reads.iter().chain(&step.writes).any(|span| span.holds(&address));
                     let has_no_place =
                         reads_none && (place.region, place.offset as isize + bytes) == (Region::Arena, 0);
@@ -492,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_two_products_in_halves_is_written_in_halves_by_the_loop_that_computes_it() {
+    fn a_bounded_value_between_two_fp16_products_is_written_as_fp16_by_its_loop() {
         let (rows, narrow, wide) = (1600, 768, 3072);
         let g = Graph::new();
         let shapes = [vec![narrow], vec![narrow], vec![narrow, wide], vec![wide], vec![wide, narrow], vec![narrow]];
@@ -516,17 +536,18 @@ mod tests {
                 _ => None,
             })
             .collect();
-        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
+        // The GELU, and its gradient with partial sums for the bias gradient: neither computes an amax or stores 32
+        // bits.
         let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
         for (step, source) in with_error_function.clone() {
-            assert!(source.contains("halved(") && !source.contains("raise("), "{source}");
+            assert!(source.contains("scaled_to_f16(") && !source.contains("atomic_amax("), "{source}");
             assert_eq!(step.writes[0].bytes, 2 * rows * wide);
         }
         assert_eq!(with_error_function.count(), 2);
         let in_four_bytes = |step: &&Step| step.writes.iter().any(|span| span.bytes == 4 * rows * wide);
-        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Product(_))));
-        // The largest of both rows of the norm, of the bias, of both weights and of the slope of the loss.
-        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("raise(")).count(), 5);
+        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Gemm(_))));
+        // The amax of both rows of the norm, of the bias, of both weights and of the gradient of the loss.
+        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("atomic_amax(")).count(), 5);
         assert_eq!(kernels.len(), 19);
     }
 }

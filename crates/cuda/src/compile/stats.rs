@@ -1,27 +1,27 @@
-//! Where the time goes before programs first run.
+//! Compile-time statistics: where the time before a first run is spent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What was spent on getting programs ready on a GPU, since it was opened. Threads of several programs work at the same time, so only the
-/// last two are times that somebody waited.
+/// The time spent on compiling programs on a GPU since it was opened. Programs compile concurrently, so only the last
+/// two fields are wall-clock time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// From programs to steps, by all threads.
+    /// Planning, summed over all threads.
     pub planning: Duration,
-    /// Kernels compiled, or found in the cache, and loaded, by all threads.
+    /// Compiling or loading kernels, summed over all threads.
     pub kernels: Duration,
-    /// Ways to compute products chosen, by all threads.
+    /// Selecting algorithms for matrix products, summed over all threads.
     pub products: Duration,
-    /// First runs that waited for their planning.
+    /// First runs waiting for compilation.
     pub waiting: Duration,
-    /// Steps recorded as graphs.
+    /// Recording steps as graphs.
     pub recording: Duration,
 }
 
-/// One of the numbers of [`Spent`].
+/// A field of [`Spent`].
 #[derive(Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum Phase {
     Planning,
     Kernels,
     Products,
@@ -29,13 +29,13 @@ pub(crate) enum Part {
     Recording,
 }
 
-/// Nanoseconds by part, added up by all threads.
+/// Nanoseconds by phase, summed over all threads.
 #[derive(Default)]
 pub(crate) struct Clock([AtomicU64; 5]);
 
 impl Clock {
-    /// Does something, and counts its time.
-    pub fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
+    /// Runs a closure and counts its time.
+    pub fn time<T>(&self, part: Phase, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
         let spent = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -43,15 +43,15 @@ impl Clock {
         result
     }
 
-    /// What was counted so far.
+    /// Returns the time so far.
     pub fn spent(&self) -> Spent {
-        let of = |part: Part| Duration::from_nanos(self.0[part as usize].load(Ordering::Relaxed));
+        let of = |part: Phase| Duration::from_nanos(self.0[part as usize].load(Ordering::Relaxed));
         Spent {
-            planning: of(Part::Planning),
-            kernels: of(Part::Kernels),
-            products: of(Part::Products),
-            waiting: of(Part::Waiting),
-            recording: of(Part::Recording),
+            planning: of(Phase::Planning),
+            kernels: of(Phase::Kernels),
+            products: of(Phase::Products),
+            waiting: of(Phase::Waiting),
+            recording: of(Phase::Recording),
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn every_part_is_counted_by_itself() {
         let clock = Clock::default();
-        assert_eq!(clock.time(Part::Kernels, || std::thread::sleep(Duration::from_millis(2))), ());
+        assert_eq!(clock.time(Phase::Kernels, || std::thread::sleep(Duration::from_millis(2))), ());
         let spent = clock.spent();
         assert!(spent.kernels >= Duration::from_millis(2));
         assert_eq!(spent, Spent { kernels: spent.kernels, ..Spent::default() });

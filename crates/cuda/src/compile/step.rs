@@ -1,4 +1,4 @@
-//! What one group of a schedule becomes: kernels, products and copies, in the order in which they run.
+//! Steps of a plan: kernels, library calls and copies, with the memory they read and write.
 
 use crate::codegen::{Arg, Launch};
 use crate::conv::canonical::Geometry;
@@ -7,55 +7,55 @@ use bilevel_graph::Precision;
 use bilevel_plan::Place;
 use std::panic::Location;
 
-/// One thing a GPU is asked to do.
+/// The work of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// A kernel of our own.
+    /// A generated kernel.
     Kernel(Launch),
-    /// A matrix product by the library.
-    Product(Product),
-    /// A convolution by the library.
+    /// A matrix product by cuBLASLt.
+    Gemm(Gemm),
+    /// A convolution by cuDNN.
     Convolution {
-        /// Shapes, and what is computed.
+        /// The shapes and the pass.
         geometry: Geometry,
-        /// Where x, w and y begin.
+        /// The addresses of x, w and y.
         at: [Arg; 3],
-        /// Memory for the library.
+        /// The workspace of the library.
         workspace: Place,
     },
-    /// Bytes copied from one place to another.
+    /// A copy of memory.
     Copy {
-        /// Where they are.
+        /// The source.
         from: Place,
-        /// Where they go.
+        /// The destination.
         to: Place,
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
     },
 }
 
 impl Work {
     /// True for a kernel that reports indices out of range.
-    pub fn reports(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.reports)
+    pub fn can_fail(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.can_fail)
     }
 
-    /// True for a kernel that does nothing after another has reported an index out of range.
-    pub fn heeds_reports(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.heeds_reports)
+    /// True for a kernel that is skipped after a check has failed.
+    pub fn skips_after_failure(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.skips_after_failure)
     }
 
-    /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no place until those are
-    /// done, and then run by themselves, for as long as all of them together would have: it takes twice the time.
-    pub fn fills(&self) -> bool {
+    /// True for a kernel that is tuned to occupy every multiprocessor. If it runs concurrently with others, many of its
+    /// blocks must wait for them and then run alone, which doubles its time.
+    pub fn occupies_whole_gpu(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.shared > 0)
     }
 
-    /// The addresses that it is given. It reads and writes nothing that is not of the same array as one of them.
+    /// Returns the addresses of its arguments. It accesses only the arrays that contain them.
     pub fn addresses(&self) -> Vec<Arg> {
         match self {
             Work::Kernel(launch) => launch.args.clone(),
-            Work::Product(product) => {
+            Work::Gemm(product) => {
                 let workspace = Arg::Memory(product.workspace, 0);
                 [product.a, product.b, product.c].map(|matrix| matrix.at).into_iter().chain([workspace]).collect()
             }
@@ -65,7 +65,7 @@ impl Work {
     }
 }
 
-/// A stretch of memory that is read or written.
+/// A span of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// Its first byte.
@@ -75,35 +75,35 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// True where an address lies in it; one without bytes holds its first.
+    /// True if an address is in the span; an empty span contains its first byte.
     pub fn holds(&self, address: &Arg) -> bool {
         let &Arg::Memory(place, bytes) = address else { return false };
         let (first, at) = (self.place.offset as isize, place.offset as isize + bytes);
         self.place.region == place.region && (first..first + self.bytes.max(1) as isize).contains(&at)
     }
 
-    /// True where both have a byte in common. Buffers that are bound are different ones.
+    /// True if both overlap. Bound buffers are distinct.
     pub fn meets(&self, other: &Span) -> bool {
         let (a, b) = (self.place, other.place);
         a.region == b.region && a.offset < b.offset + other.bytes && b.offset < a.offset + self.bytes
     }
 }
 
-/// Work with what it reads and writes.
+/// Work with the memory it reads and writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// What is to be done.
+    /// The work.
     pub work: Work,
-    /// What it reads.
+    /// The spans it reads.
     pub reads: Vec<Span>,
-    /// What it writes.
+    /// The spans it writes.
     pub writes: Vec<Span>,
-    /// The line of user code it comes from.
+    /// The line of user code.
     pub location: &'static Location<'static>,
 }
 
 impl Step {
-    /// The same with other places.
+    /// Returns the step with its addresses mapped.
     pub fn moved(&self, to: impl Fn(Place) -> Place) -> Step {
         let span = |span: &Span| Span { place: to(span.place), ..*span };
         let arg = |arg: Arg| match arg {
@@ -115,15 +115,9 @@ impl Step {
             Work::Kernel(launch) => {
                 Work::Kernel(Launch { args: launch.args.iter().copied().map(arg).collect(), ..launch.clone() })
             }
-            Work::Product(product) => {
-                let Product { a, b, c, workspace, .. } = *product;
-                Work::Product(Product {
-                    a: matrix(a),
-                    b: matrix(b),
-                    c: matrix(c),
-                    workspace: to(workspace),
-                    ..*product
-                })
+            Work::Gemm(product) => {
+                let Gemm { a, b, c, workspace, .. } = *product;
+                Work::Gemm(Gemm { a: matrix(a), b: matrix(b), c: matrix(c), workspace: to(workspace), ..*product })
             }
             Work::Convolution { geometry, at, workspace } => {
                 Work::Convolution { geometry: *geometry, at: at.map(arg), workspace: to(*workspace) }
@@ -138,20 +132,20 @@ impl Step {
 /// The element type of a product's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Factor {
-    /// 32 bits, multiplied as they are.
+    /// f32.
     F32,
-    /// 32 bits, of which the multiplication sees the leading 10 of the mantissa.
+    /// f32 rounded to 10 mantissa bits by the multiplication.
     Tf32,
-    /// 16 bits, of which as many are digits: IEEE halves.
+    /// IEEE fp16, which has as many mantissa bits.
     Half,
-    /// The top 16 bits.
+    /// bf16.
     Bf16,
-    /// 64 bits.
+    /// f64.
     F64,
 }
 
 impl Factor {
-    /// The precision it stands for.
+    /// Returns the precision of the graph that it implements.
     pub fn precision(self) -> Precision {
         match self {
             Factor::F32 | Factor::F64 => Precision::Full,
@@ -166,16 +160,16 @@ impl Factor {
 pub(crate) struct Matrix {
     /// The first element.
     pub at: Arg,
-    /// It is to be read transposed.
+    /// Whether it is transposed.
     pub transposed: bool,
     /// Elements from one column to the next.
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
-    pub apart: usize,
+    pub batch_stride: usize,
 }
 
 impl Matrix {
-    /// What its address is a multiple of, as far as is known: buffers begin at multiples of [`ALIGN`].
+    /// Returns the known alignment of its address in bytes: buffers are aligned to [`ALIGN`].
     pub fn alignment(&self) -> u32 {
         let Arg::Memory(place, bytes) = self.at else { return 1 };
         let from = place.offset as i64 + bytes as i64;
@@ -185,18 +179,18 @@ impl Matrix {
 
 /// C = A·B, column-major, with C of m rows and n columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Product {
+pub(crate) struct Gemm {
     /// Rows of C.
     pub m: usize,
     /// Columns of C.
     pub n: usize,
-    /// What is summed over.
+    /// The length of the contracted axis.
     pub k: usize,
     /// Number of products.
     pub batch: usize,
     /// Type of A and B.
     pub factor: Factor,
-    /// C has elements of two bytes, as A and B have.
+    /// Whether C has two bytes per element, as A and B have.
     pub narrow: bool,
     /// The left operand.
     pub a: Matrix,
@@ -204,6 +198,6 @@ pub(crate) struct Product {
     pub b: Matrix,
     /// The result.
     pub c: Matrix,
-    /// Memory for the library.
+    /// The workspace of the library.
     pub workspace: Place,
 }

@@ -1,9 +1,9 @@
-//! The workspace of one group while its steps are made.
+//! The workspace of one group: a stack allocator used while its steps are built.
 
 use crate::target::ALIGN;
 use bilevel_plan::{Place, Region};
 
-/// Bytes given out from the start of a place, one after the other.
+/// Bytes allocated from an address on.
 pub(crate) struct Workspace {
     start: Place,
     used: usize,
@@ -11,12 +11,12 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// From this place on; a group that turns out to need none gets none.
+    /// Allocates from this address on; `None` for a dry run or an unused workspace.
     pub fn new(start: Option<Place>) -> Self {
         Workspace { start: start.unwrap_or(Place { region: Region::Arena, offset: 0 }), used: 0, most: 0 }
     }
 
-    /// This many bytes.
+    /// Allocates this many bytes.
     pub fn take(&mut self, bytes: usize) -> Place {
         let place = Place { offset: self.start.offset + self.used, ..self.start };
         self.used += bytes.next_multiple_of(ALIGN);
@@ -24,17 +24,17 @@ impl Workspace {
         place
     }
 
-    /// What is in use now, to go back to.
+    /// Returns the current top of the stack.
     pub fn mark(&self) -> usize {
         self.used
     }
 
-    /// Takes back what was given out since.
+    /// Frees everything above a mark.
     pub fn back_to(&mut self, mark: usize) {
         self.used = mark;
     }
 
-    /// The most bytes that were in use at once.
+    /// Returns the peak of allocated bytes.
     pub fn bytes(&self) -> usize {
         self.most
     }

@@ -1,31 +1,30 @@
-//! A convolution as cuDNN takes it: one geometry of an image x, a kernel w and a result y, of which two are given and the third is
-//! computed. What the graph has are convolutions only; the transposes of one are recognised here.
+//! Canonical convolutions: fprop, dgrad or wgrad of one geometry of an image x, a kernel w and a result y.
 //!
 //!   y\[n, k, o\] = Σ x\[n, c, o·stride + r·dilation − padding\]·w\[k, c, r\]
 //!
-//! For the result that is the convolution as it is. For the image, the place in x is solved for: an image of the graph that is spread
-//! by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch is summed over: a large kernel
-//! of the graph is y, and the places of its result are those of w.
+//! The graph contains plain convolutions only; their transposes are recognised here. Fprop is the convolution itself.
+//! Dgrad is a convolution of a dilated image with the reversed kernel, with padding (r−1)·dilation − low. Wgrad sums
+//! over the batch: a large kernel of the graph is y, and its result is w.
 
 use crate::codegen::Cell;
 use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::View;
 
-/// Which of the three is computed.
+/// The pass of a convolution: which of the three arrays is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Sought {
-    /// The result y, of image and kernel.
-    Result,
-    /// The image x, of result and kernel.
-    Image,
-    /// The kernel w, of image and result.
-    Kernel,
+pub(crate) enum ConvPass {
+    /// Computes y from x and w.
+    Fprop,
+    /// Computes x from y and w.
+    Dgrad,
+    /// Computes w from x and y.
+    Wgrad,
 }
 
-/// The shapes of a convolution and which of its parts is computed.
+/// The shapes of a convolution, and the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Geometry {
-    pub sought: Sought,
+    pub pass: ConvPass,
     /// `[n, c, h, w]`.
     pub x: [usize; 4],
     /// `[k, c / groups, r, s]`.
@@ -36,60 +35,68 @@ pub(crate) struct Geometry {
     pub padding: [usize; 2],
     pub dilation: [usize; 2],
     pub groups: usize,
-    /// Operands may be rounded to the ten leading digits.
+    /// Whether operands may be rounded to tf32.
     pub rounds: bool,
-    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
+    /// Whether x and y are stored as `[n, h, w, c]` and w as `[k, r, s, c]`, the layout of the fastest kernels;
+    /// otherwise as their shapes say.
     pub last: bool,
-    /// All three are in bf16, of two bytes; else in 32 bits.
+    /// Whether all three are bf16; otherwise f32.
     pub narrow: bool,
 }
 
-/// The order of axes with the channels last.
-const LAST: [usize; 4] = [0, 2, 3, 1];
-/// Multiplications that are worth two bytes for each operand.
-const LARGE: usize = 1 << 26;
-/// Bytes of a load, of which the kernels for this order want whole numbers.
-const LOAD: usize = 16;
+/// The permutation that puts channels last.
+const NHWC: [usize; 4] = [0, 2, 3, 1];
+/// The minimum number of multiplications for which bf16 storage pays.
+const MIN_BF16_MULTIPLICATIONS: usize = 1 << 26;
+/// The bytes of a load, a multiple of which the channels-last kernels want.
+const LOAD_BYTES: usize = 16;
 
-/// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
-/// which following from what is sought.
+/// A geometry with the views of x, w and y; the pass determines which of them is the graph's image, kernel and result.
 #[derive(Clone)]
-pub(crate) struct Form {
+pub(crate) struct CanonicalConv {
     pub geometry: Geometry,
     pub x: View,
     pub w: View,
     pub y: View,
 }
 
-impl Form {
-    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
-    /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
-    pub fn with_channels_last(&self) -> Option<Form> {
-        let Form { geometry, x, w, y } = self;
-        let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
+impl CanonicalConv {
+    /// Returns the channels-last form, if x or y already has that layout and cuDNN has fast kernels for it. Otherwise
+    /// it is cheaper to leave conversion to cuDNN.
+    pub fn with_channels_last(&self) -> Option<CanonicalConv> {
+        let CanonicalConv { geometry, x, w, y } = self;
+        let [x, w, y] = [x, w, y].map(|view| view.transpose(&NHWC));
         let fits = geometry.rounds
             && geometry.groups == 1
             && geometry.loads(size_of::<f32>())
             && (is_dense(&x) || is_dense(&y));
-        fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+        fits.then_some(CanonicalConv { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
-    /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they are first asked for,
-    /// which takes a second or so.
-    pub fn narrow(&self) -> Option<Form> {
-        let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
-        fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
+    /// Returns the bf16 form of a large channels-last convolution: its kernels may have to be compiled at first use,
+    /// which takes about a second.
+    pub fn narrow(&self) -> Option<CanonicalConv> {
+        let fits = self.geometry.last
+            && self.geometry.products() >= MIN_BF16_MULTIPLICATIONS
+            && self.geometry.loads(size_of::<u16>());
+        fits.then(|| CanonicalConv { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
     }
 }
 
-/// True where the elements of a view follow one another.
+/// True if the elements of a view are contiguous.
 pub(crate) fn is_dense(view: &View) -> bool {
     let runs = view.runs();
     runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
 }
 
-/// How cuDNN can compute a convolution of these views, if it can.
-pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+/// Returns the canonical form of a convolution, if cuDNN supports it.
+pub(crate) fn canonical(
+    dims: &ConvDims,
+    image: &View,
+    kernel: &View,
+    out: &View,
+    rounds: bool,
+) -> Option<CanonicalConv> {
     let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
     let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
     let spread = dims.image_dilation != [1, 1];
@@ -98,39 +105,39 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     let area = |view: &View| view.shape[2] * view.shape[3];
     let made = if dims.groups == 1 && dims.stride == [1, 1] && (spread || backwards) {
         let around = |i: usize| (kernel.shape[2 + i] as i64 - 1) * dims.kernel_dilation[i] as i64 - low[i];
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.image_dilation,
                 dilation: dims.kernel_dilation,
                 padding: whole([around(0), around(1)])?,
-                ..geometry(Sought::Image, dims, rounds)
+                ..geometry(ConvPass::Dgrad, dims, rounds)
             },
             x: out.clone(),
             w: swapped(kernel).reverse(&[2, 3]),
             y: image.clone(),
         }
     } else if spread || (dims.groups > 1 && area(kernel) > area(out)) {
-        // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge kernel.
+        // Grouped wgrad: few results with many terms each, which the library would treat as a huge kernel.
         return None;
     } else if dims.groups == 1 && area(kernel) > area(out) {
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.kernel_dilation,
                 dilation: dims.stride,
                 padding: whole(low)?,
-                ..geometry(Sought::Kernel, dims, rounds)
+                ..geometry(ConvPass::Wgrad, dims, rounds)
             },
             x: swapped(image),
             w: swapped(out),
             y: swapped(kernel),
         }
     } else {
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.stride,
                 dilation: dims.kernel_dilation,
                 padding: whole(low)?,
-                ..geometry(Sought::Result, dims, rounds)
+                ..geometry(ConvPass::Fprop, dims, rounds)
             },
             x: image.clone(),
             w: kernel.clone(),
@@ -139,11 +146,10 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     };
     let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
     let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
-    geometry.is_consistent().then_some(Form { geometry, ..made })
+    geometry.is_consistent().then_some(CanonicalConv { geometry, ..made })
 }
 
-/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
-/// derivatives read them so.
+/// If image and kernel are both reversed along an axis, reverses all three views. Second derivatives are read that way.
 fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
     let (mut dims, mut views) = (dims.clone(), views.map(View::clone));
     for i in 0..2 {
@@ -161,11 +167,11 @@ fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
     (dims, views)
 }
 
-fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
+fn geometry(pass: ConvPass, dims: &ConvDims, rounds: bool) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
     Geometry {
-        sought,
+        pass,
         x: none,
         w: none,
         y: none,
@@ -184,49 +190,50 @@ fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
 }
 
 impl Geometry {
-    /// Multiplications.
+    /// Returns the number of multiplications.
     pub fn products(&self) -> usize {
         let [_, c, r, s] = self.w;
         self.y.iter().product::<usize>().saturating_mul(c * r * s)
     }
 
-    /// Elements of all patches of x that meet the kernel.
+    /// Returns the number of elements of the im2col matrix of x.
     pub fn patch_elements(&self) -> usize {
         let ([n, _, oh, ow], [_, c, r, s]) = (self.y, self.w);
         (n * oh * ow).saturating_mul(self.groups * c * r * s)
     }
 
-    /// True where the patches of x are its pixels.
+    /// True for 1×1 kernels, whose patches are the pixels of x.
     pub fn is_plain(&self) -> bool {
         self.w[2..] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
     }
 
-    /// Elements from one place to the next along each axis of x, w or y.
+    /// Returns the strides of x, w or y.
     pub fn strides(&self, [_, c, h, w]: [usize; 4]) -> [usize; 4] {
         if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
     }
 
-    /// What the elements of x, w and y are.
+    /// Returns the element type of x, w and y.
     pub fn cell(&self) -> Cell {
         if self.narrow { Cell::Bf16 } else { Cell::Of(DType::F32) }
     }
 
-    /// What the elements of patches are: those that are to be added up into an image are not rounded before.
+    /// Returns the element type of patches: those that col2im sums are not rounded.
     pub fn patch_cell(&self) -> Cell {
-        if self.sought == Sought::Image { Cell::Of(DType::F32) } else { self.cell() }
+        if self.pass == ConvPass::Dgrad { Cell::Of(DType::F32) } else { self.cell() }
     }
 
-    /// Bytes of x, w and y.
+    /// Returns the bytes of x, w and y.
     pub fn bytes(&self) -> [usize; 3] {
         [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.cell().size())
     }
 
-    /// The channels of a pixel, in elements of so many bytes, are whole loads.
+    /// True if the channels of a pixel fill whole loads.
     fn loads(&self, bytes: usize) -> bool {
-        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD_BYTES))
     }
 
-    /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
+    /// True if cuDNN computes the same: it pads both sides equally, computes every output that fits, and indexes by 32
+    /// bits.
     fn is_consistent(&self) -> bool {
         let fits = |i: usize| {
             let (image, kernel) = (self.x[2 + i] + 2 * self.padding[i], (self.w[2 + i] - 1) * self.dilation[i] + 1);
@@ -244,11 +251,11 @@ mod tests {
     use bilevel_graph::shape::inverse_permutation;
     use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 
-    /// What cuDNN computes, as its documentation says, through views of arrays.
-    fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
-        let Geometry { sought, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
+    /// Computes the convolution as cuDNN documents it, through views of arrays.
+    fn computed(form: &CanonicalConv, given: [&[f64]; 2], out: &mut [f64]) {
+        let Geometry { pass, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {
-            let i = if *last { LAST.map(|axis| i[axis]) } else { i };
+            let i = if *last { NHWC.map(|axis| i[axis]) } else { i };
             (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
         };
         let (inner, outer) = (w[1], w[0] / groups);
@@ -267,11 +274,12 @@ mod tests {
                             }
                             let i = at(&form.x, [n, k / outer * inner + c, h, v]);
                             let (j, o) = (at(&form.w, [k, c, r, s]), at(&form.y, [n, k, p, q]));
-                            // The image of the graph is y where x is sought, else x; its kernel is y where w is sought, else w.
-                            match sought {
-                                Sought::Result => out[o] += given[0][i] * given[1][j],
-                                Sought::Image => out[i] += given[0][o] * given[1][j],
-                                Sought::Kernel => out[j] += given[0][i] * given[1][o],
+                            // The image of the graph is y for dgrad, otherwise x; its kernel is y for wgrad, otherwise
+                            // w.
+                            match pass {
+                                ConvPass::Fprop => out[o] += given[0][i] * given[1][j],
+                                ConvPass::Dgrad => out[i] += given[0][o] * given[1][j],
+                                ConvPass::Wgrad => out[j] += given[0][i] * given[1][o],
                             }
                         }
                     }
@@ -282,8 +290,8 @@ mod tests {
 
     #[test]
     fn all_have_two_bytes_where_they_are_narrow_but_patches_that_are_to_be_added_up() {
-        for (sought, patches) in [(Sought::Result, 2), (Sought::Image, 4), (Sought::Kernel, 2)] {
-            let wide = crate::conv::im2col::tests::example(sought, [2, 8, 16, 8]);
+        for (pass, patches) in [(ConvPass::Fprop, 2), (ConvPass::Dgrad, 4), (ConvPass::Wgrad, 2)] {
+            let wide = crate::conv::im2col::tests::example(pass, [2, 8, 16, 8]);
             let narrow = Geometry { last: true, narrow: true, ..wide };
             let elements = [2 * 8 * 64, 16 * 8 * 9, 2 * 16 * 64];
             assert_eq!((wide.bytes(), narrow.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
@@ -296,7 +304,7 @@ mod tests {
         let (mut found, mut found_last) = ([0; 3], [0; 3]);
         for seed in 0..12000 {
             let mut dice = Dice::new(seed);
-            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of those swapped.
+            // Every other one has whole vectors of channels, and memory in NCHW, channels-last or swapped order.
             let whole = dice.below(2) == 0;
             let groups = if whole { 1 } else { 1 + dice.below(2) };
             let mut count = |groups| if whole { 4 * (1 + dice.below(2)) } else { groups * (1 + dice.below(3)) };
@@ -338,16 +346,16 @@ mod tests {
                 |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
             let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
             let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
-            let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
-            found[form.geometry.sought as usize] += 1;
+            let Some(form) = canonical(&dims, &shown, &view, &out, whole) else { continue };
+            found[form.geometry.pass as usize] += 1;
             let both = turned && backwards && kh * kw > 1;
             assert!(
-                !both || form.geometry.sought != Sought::Image || dims.image_dilation != [1, 1],
+                !both || form.geometry.pass != ConvPass::Dgrad || dims.image_dilation != [1, 1],
                 "{:?}",
                 form.geometry
             );
             let last = form.with_channels_last();
-            found_last[form.geometry.sought as usize] += usize::from(last.is_some());
+            found_last[form.geometry.pass as usize] += usize::from(last.is_some());
             for form in [Some(form), last].into_iter().flatten() {
                 let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
                 computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);

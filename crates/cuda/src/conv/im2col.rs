@@ -1,55 +1,55 @@
-//! A convolution as one product of the kernel with all patches of the image, by the library of products.
+//! Convolutions as a single matrix product with the im2col matrix, by cuBLASLt.
 //!
-//! With P the patches of x, y = W·P; the kernel is y·Pᵀ, and the image is Wᵀ·y with what belongs to one place of it added up. Where the
-//! channels come first, the images share a matrix (y is then put in order before or after), or each has its own. The product can use a
-//! whole GPU where a convolution of small images has too few results for that. Operands of two bytes have patches of two bytes; those that
-//! are to be added up into an image are sums, of four.
+//! With P the patches of x: fprop is y = W·P, wgrad is y·Pᵀ, and dgrad is col2im(Wᵀ·y). With channels first, all images
+//! share one matrix, and y is transposed before or after, or each image has its own. The product can use a whole GPU
+//! even if a convolution of small images has too few outputs. bf16 operands have bf16 patches; patches that col2im sums
+//! are f32.
 
-use crate::codegen::{Cell, folded, swapped, unfolded};
+use crate::codegen::{Cell, col2im, im2col, swapped};
 use crate::compile::step::{Factor, Work};
 use crate::compile::workspace::Workspace;
-use crate::conv::canonical::{Geometry, Sought};
-use crate::conv::lower::PATCHES;
+use crate::conv::canonical::{ConvPass, Geometry};
+use crate::conv::lower::PATCH_WORKSPACE_BYTES;
 use crate::gemm::lower::{Start, dot};
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place};
 
-/// Bytes of patches up to which this has a chance: they must stay in the second cache, or nearly so. For the kernel of operands of two
-/// bytes it has one beyond that, up to [`PATCHES`]: cuDNN's engines that always give the same bits take two and a half times as long for it
-/// as for the result.
-const MOST: usize = 64 << 20;
-/// Multiplications from which it has one: two or three kernels are to be started.
-const LEAST: usize = 1 << 24;
+/// Above this size of the im2col matrix in bytes, im2col cannot win: it must nearly fit the L2 cache. For bf16 wgrad
+/// the limit is [`PATCH_WORKSPACE_BYTES`], because cuDNN's deterministic wgrad engines take 2.5 times as long as fprop.
+const MAX_PATCH_BYTES: usize = 64 << 20;
+/// Below this many multiplications im2col cannot win: it launches two or three kernels.
+const MIN_MULTIPLICATIONS: usize = 1 << 24;
 
 /// How the images of a batch are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
-    /// All in one matrix.
+    /// All images in one matrix.
     Together,
-    /// Each in a matrix of its own, which lies as the image does.
+    /// A matrix per image, in the layout of the image.
     ByImage,
 }
 
-/// What is worth a trial for a geometry.
+/// Returns the arrangements worth a trial for a geometry.
 pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
-    let Geometry { sought, y: [images, ..], groups, last, narrow, .. } = *geometry;
-    let writes_patches = !geometry.is_plain() || (sought == Sought::Kernel && !last);
-    let most = if narrow && sought == Sought::Kernel { PATCHES } else { MOST };
+    let Geometry { pass, y: [images, ..], groups, last, narrow, .. } = *geometry;
+    let writes_patches = !geometry.is_plain() || (pass == ConvPass::Wgrad && !last);
+    let most = if narrow && pass == ConvPass::Wgrad { PATCH_WORKSPACE_BYTES } else { MAX_PATCH_BYTES };
     let large = writes_patches && geometry.patch_elements().saturating_mul(geometry.patch_cell().size()) > most;
-    if groups != 1 || large || geometry.products() < LEAST {
+    if groups != 1 || large || geometry.products() < MIN_MULTIPLICATIONS {
         return vec![];
     }
-    match sought {
-        // The sum is over the images, too.
-        Sought::Kernel => vec![Arrangement::Together],
+    match pass {
+        // The sum includes the images.
+        ConvPass::Wgrad => vec![Arrangement::Together],
         _ if last => vec![Arrangement::Together],
         _ if images == 1 || geometry.is_plain() => vec![Arrangement::ByImage],
         _ => vec![Arrangement::Together, Arrangement::ByImage],
     }
 }
 
-/// The steps of a convolution whose x, w and y begin so many bytes from these places, dense and in the order of the geometry.
-pub(crate) fn one_product(
+/// Returns the steps of a convolution whose dense x, w and y start at these byte offsets, in the layout of the
+/// geometry.
+pub(crate) fn as_gemm(
     geometry: &Geometry,
     arrangement: Arrangement,
     at: [(Place, isize); 3],
@@ -59,27 +59,27 @@ pub(crate) fn one_product(
     let [x, w, y] = at.map(|(place, bytes)| -> Start { (place, bytes / cell.size() as isize, cell) });
     let [n, k, oy, ox] = geometry.y;
     let (plane, last) = (oy * ox, geometry.last);
-    // With the channels last the images are together as they lie.
+    // With channels last, the images already form one matrix.
     let together = arrangement == Arrangement::Together && !last;
     let in_place = geometry.is_plain() && !together;
     let mut works = vec![];
     let mut take = |elements: usize, cell: Cell| -> Start { (space.take(elements * cell.size()), 0, cell) };
     let from = |(place, elements, _): Start| (place, elements);
-    // Patches, and y as the product takes or gives it.
+    // The patches, and y as an operand or result of the product.
     let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_cell()) };
     let matrix = if together { take(n * k * plane, cell) } else { y };
-    if !in_place && geometry.sought != Sought::Image {
-        works.push(Work::Kernel(unfolded(geometry, together, from(x), patches.0)));
+    if !in_place && geometry.pass != ConvPass::Dgrad {
+        works.push(Work::Kernel(im2col(geometry, together, from(x), patches.0)));
     }
-    if together && geometry.sought != Sought::Result {
+    if together && geometry.pass != ConvPass::Fprop {
         works.push(Work::Kernel(swapped([n, k, plane], from(y), from(matrix))));
     }
-    let (a, b, c) = match (geometry.sought, last) {
-        (Sought::Result, false) => (w, patches, matrix),
-        (Sought::Result, true) => (patches, w, matrix),
-        (Sought::Image, false) => (w, matrix, patches),
-        (Sought::Image, true) => (matrix, w, patches),
-        (Sought::Kernel, _) => (matrix, patches, w),
+    let (a, b, c) = match (geometry.pass, last) {
+        (ConvPass::Fprop, false) => (w, patches, matrix),
+        (ConvPass::Fprop, true) => (patches, w, matrix),
+        (ConvPass::Dgrad, false) => (w, matrix, patches),
+        (ConvPass::Dgrad, true) => (matrix, w, patches),
+        (ConvPass::Wgrad, _) => (matrix, patches, w),
     };
     let factor = match (geometry.narrow, geometry.rounds) {
         (true, _) => Factor::Bf16,
@@ -87,31 +87,31 @@ pub(crate) fn one_product(
         (false, false) => Factor::F32,
     };
     works.extend(dot(&layout(geometry, together), DType::F32, factor, (a, b, c), space));
-    if together && geometry.sought == Sought::Result {
+    if together && geometry.pass == ConvPass::Fprop {
         works.push(Work::Kernel(swapped([k, n, plane], from(matrix), from(y))));
     }
-    if !in_place && geometry.sought == Sought::Image {
-        works.push(Work::Kernel(folded(geometry, together, patches.0, from(x))));
+    if !in_place && geometry.pass == ConvPass::Dgrad {
+        works.push(Work::Kernel(col2im(geometry, together, patches.0, from(x))));
     }
     works
 }
 
-/// The product: of matrices with all images, unless the channels come first and the images are not together.
+/// Returns the strides of the product: a batch of images only if channels come first and the images are separate.
 fn layout(geometry: &Geometry, together: bool) -> DotLayout {
     let (Geometry { y: [n, k, oy, ox], .. }, terms) = (*geometry, geometry.w[1..].iter().product::<usize>());
     let (places, images) = if together || geometry.last { (n * oy * ox, 1) } else { (oy * ox, n) };
-    // Rows that lie one after the other, and the same read as columns.
+    // Contiguous rows, and their transpose.
     let rows = |length: usize| (length as isize, 1);
     let columns = |length: usize| (1, length as isize);
-    let (m, n, inner, a, b, c) = match (geometry.sought, geometry.last) {
-        (Sought::Result, false) => (k, places, terms, rows(terms), rows(places), rows(places)),
-        (Sought::Result, true) => (places, k, terms, rows(terms), columns(terms), rows(k)),
-        (Sought::Image, false) => (terms, places, k, columns(terms), rows(places), rows(places)),
-        (Sought::Image, true) => (places, terms, k, rows(k), rows(terms), rows(terms)),
-        (Sought::Kernel, false) => (k, terms, places, rows(places), columns(places), rows(terms)),
-        (Sought::Kernel, true) => (k, terms, places, columns(k), rows(terms), rows(terms)),
+    let (m, n, inner, a, b, c) = match (geometry.pass, geometry.last) {
+        (ConvPass::Fprop, false) => (k, places, terms, rows(terms), rows(places), rows(places)),
+        (ConvPass::Fprop, true) => (places, k, terms, rows(terms), columns(terms), rows(k)),
+        (ConvPass::Dgrad, false) => (terms, places, k, columns(terms), rows(places), rows(places)),
+        (ConvPass::Dgrad, true) => (places, terms, k, rows(k), rows(terms), rows(terms)),
+        (ConvPass::Wgrad, false) => (k, terms, places, rows(places), columns(places), rows(terms)),
+        (ConvPass::Wgrad, true) => (k, terms, places, columns(k), rows(terms), rows(terms)),
     };
-    // From image to image: the kernel, which is the left operand then, is the same for all.
+    // The kernel, the left operand, is shared by all images.
     let batch = if images == 1 { vec![] } else { vec![(images, [0, (inner * n) as isize, (m * n) as isize])] };
     DotLayout { m, n, k: inner, a, b, c, batch }
 }
@@ -127,10 +127,10 @@ pub(crate) mod tests {
     use bilevel_plan::Region;
     use std::collections::BTreeSet;
 
-    /// A kernel of 3 × 3 on a padded image: images, channels before and after, and the length of a side.
-    pub fn example(sought: Sought, [n, c, k, side]: [usize; 4]) -> Geometry {
+    /// A 3 × 3 kernel on a padded image: images, input and output channels, and side length.
+    pub fn example(pass: ConvPass, [n, c, k, side]: [usize; 4]) -> Geometry {
         Geometry {
-            sought,
+            pass,
             x: [n, c, side, side],
             w: [k, c, 3, 3],
             y: [n, k, side, side],
@@ -144,19 +144,19 @@ pub(crate) mod tests {
         }
     }
 
-    const ALL: [Sought; 3] = [Sought::Result, Sought::Image, Sought::Kernel];
+    const ALL: [ConvPass; 3] = [ConvPass::Fprop, ConvPass::Dgrad, ConvPass::Wgrad];
     /// Those of AlexNet on small images.
     const LAYERS: [[usize; 4]; 5] =
         [[32, 3, 64, 32], [32, 64, 192, 16], [32, 192, 384, 8], [32, 384, 256, 8], [32, 256, 256, 8]];
 
     fn works(geometry: &Geometry, arrangement: Arrangement) -> Vec<Work> {
         let at = [0, 1, 2].map(|number| (Place { region: Region::Input(number), offset: 0 }, 0));
-        one_product(geometry, arrangement, at, &mut Workspace::new(None))
+        as_gemm(geometry, arrangement, at, &mut Workspace::new(None))
     }
 
-    /// Rows, columns, terms and number of the one product among some steps, and how many kernels are around it.
+    /// Returns m, n, k and batch of the only product, its type, and the number of kernels around it.
     fn product(works: &[Work]) -> ([usize; 4], Factor, usize) {
-        let of = |work: &Work| if let Work::Product(p) = work { Some(*p) } else { None };
+        let of = |work: &Work| if let Work::Gemm(p) = work { Some(*p) } else { None };
         let [p] = works.iter().filter_map(of).collect::<Vec<_>>()[..] else { panic!("{works:?}") };
         ([p.m, p.n, p.k, p.batch], p.factor, works.len() - 1)
     }
@@ -165,50 +165,50 @@ pub(crate) mod tests {
     fn it_is_tried_where_it_has_a_chance() {
         use Arrangement::{ByImage, Together};
         let layer = LAYERS[3];
-        assert_eq!(arrangements(&example(Sought::Result, layer)), [Together, ByImage]);
-        assert_eq!(arrangements(&example(Sought::Image, layer)), [Together, ByImage]);
-        assert_eq!(arrangements(&example(Sought::Kernel, layer)), [Together]);
-        let one = example(Sought::Result, [1, 384, 256, 8]);
+        assert_eq!(arrangements(&example(ConvPass::Fprop, layer)), [Together, ByImage]);
+        assert_eq!(arrangements(&example(ConvPass::Dgrad, layer)), [Together, ByImage]);
+        assert_eq!(arrangements(&example(ConvPass::Wgrad, layer)), [Together]);
+        let one = example(ConvPass::Fprop, [1, 384, 256, 8]);
         assert_eq!(arrangements(&one), [ByImage]);
-        for sought in ALL {
-            let made = example(sought, layer);
+        for pass in ALL {
+            let made = example(pass, layer);
             assert_eq!(arrangements(&Geometry { last: true, ..made }), [Together]);
             for hopeless in [
                 Geometry { groups: 2, ..made },
                 // 2^19 multiplications; 1.2 GB of patches.
-                example(sought, [2, 16, 28, 8]),
-                example(sought, [128, 64, 64, 64]),
+                example(pass, [2, 16, 28, 8]),
+                example(pass, [128, 64, 64, 64]),
             ] {
                 assert_eq!(arrangements(&hopeless), [], "{hopeless:?}");
             }
-            // As many pixels, but they need not be written anywhere unless their order is another.
-            let plain = Geometry { w: [64, 64, 1, 1], padding: [0, 0], ..example(sought, [128, 64, 64, 64]) };
-            let expected: &[_] = if sought == Sought::Kernel { &[] } else { &[ByImage] };
+            // As many pixels, but they are copied only if their layout differs.
+            let plain = Geometry { w: [64, 64, 1, 1], padding: [0, 0], ..example(pass, [128, 64, 64, 64]) };
+            let expected: &[_] = if pass == ConvPass::Wgrad { &[] } else { &[ByImage] };
             assert_eq!(arrangements(&plain), expected);
             assert_eq!(arrangements(&Geometry { last: true, ..plain }), [Together]);
         }
     }
 
-    /// The same with operands of two bytes.
-    fn narrow(sought: Sought, layer: [usize; 4]) -> Geometry {
-        Geometry { last: true, narrow: true, ..example(sought, layer) }
+    /// The same in bf16.
+    fn narrow(pass: ConvPass, layer: [usize; 4]) -> Geometry {
+        Geometry { last: true, narrow: true, ..example(pass, layer) }
     }
 
     /// A layer of a Wide-ResNet, with 360 MiB of patches in two bytes.
-    const WIDE: [usize; 4] = [128, 160, 160, 32];
+    const WIDE_RESNET: [usize; 4] = [128, 160, 160, 32];
 
     #[test]
     fn of_two_bytes_it_is_tried_for_results_and_images_that_fit_a_cache_and_for_kernels_of_larger_ones() {
         use Arrangement::Together;
         let [result, image, kernel] = ALL;
-        for sought in [result, image] {
-            assert_eq!(arrangements(&narrow(sought, LAYERS[3])), [Together]);
-            assert_eq!(arrangements(&narrow(sought, WIDE)), []);
+        for pass in [result, image] {
+            assert_eq!(arrangements(&narrow(pass, LAYERS[3])), [Together]);
+            assert_eq!(arrangements(&narrow(pass, WIDE_RESNET)), []);
         }
-        // 48 MiB of patches in two bytes that are read, but 96 in four that are results.
+        // 48 MiB of bf16 patches that are read, but 96 MiB of f32 patches that are results.
         let between = [32, 96, 96, 29];
-        assert_eq!([result, image].map(|sought| arrangements(&narrow(sought, between)).len()), [1, 0]);
-        for layer in [LAYERS[3], WIDE] {
+        assert_eq!([result, image].map(|pass| arrangements(&narrow(pass, between)).len()), [1, 0]);
+        for layer in [LAYERS[3], WIDE_RESNET] {
             assert_eq!(arrangements(&narrow(kernel, layer)), [Together]);
         }
         // 720 MiB of patches.
@@ -219,26 +219,28 @@ pub(crate) mod tests {
     fn operands_of_two_bytes_are_multiplied_as_they_are_and_their_results_have_four() {
         use Arrangement::Together;
         let [result, image, kernel] = ALL;
-        // Columns before rows, as the library counts.
-        let all = |sought| product(&works(&narrow(sought, LAYERS[3]), Together));
+        // Columns before rows, as in cuBLASLt.
+        let all = |pass| product(&works(&narrow(pass, LAYERS[3]), Together));
         assert_eq!(all(result), ([256, 2048, 3456, 1], Factor::Bf16, 1));
         assert_eq!(all(image), ([3456, 2048, 256, 1], Factor::Bf16, 1));
         assert_eq!(all(kernel), ([3456, 256, 2048, 1], Factor::Bf16, 1));
-        let plain = Geometry { w: [160, 160, 1, 1], padding: [0, 0], ..narrow(kernel, WIDE) };
+        let plain = Geometry { w: [160, 160, 1, 1], padding: [0, 0], ..narrow(kernel, WIDE_RESNET) };
         assert_eq!(product(&works(&plain, Together)).2, 0);
     }
 
     #[test]
-    fn what_is_computed_begins_so_many_bytes_from_its_place_whatever_its_elements_are() {
+    fn byte_offsets_are_respected_for_every_element_type() {
         let place = |number| Place { region: Region::Input(number), offset: 512 };
         let begun = |geometry: &Geometry| {
             let at = [(place(0), 32), (place(1), 64), (place(2), 96)];
-            one_product(geometry, Arrangement::Together, at, &mut Workspace::new(None))
+            as_gemm(geometry, Arrangement::Together, at, &mut Workspace::new(None))
         };
         let bytes = |arg: Arg| if let Arg::Memory(place, bytes) = arg { (place, bytes) } else { panic!("{arg:?}") };
-        for geometry in [narrow(Sought::Kernel, WIDE), Geometry { narrow: false, ..narrow(Sought::Kernel, WIDE) }] {
+        for geometry in
+            [narrow(ConvPass::Wgrad, WIDE_RESNET), Geometry { narrow: false, ..narrow(ConvPass::Wgrad, WIDE_RESNET) }]
+        {
             let works = begun(&geometry);
-            let [Work::Kernel(unfolds), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+            let [Work::Kernel(unfolds), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
             assert!(unfolds.args.contains(&Arg::Memory(place(0), 32)), "{:?}", unfolds.args);
             assert_eq!([bytes(p.b.at), bytes(p.c.at)], [(place(2), 96), (place(1), 64)]);
         }
@@ -247,36 +249,33 @@ pub(crate) mod tests {
     #[test]
     fn the_images_are_one_product_or_each_its_own_and_pixels_need_no_patches() {
         use Arrangement::{ByImage, Together};
-        let all = |sought| product(&works(&example(sought, LAYERS[3]), Together));
-        // Columns before rows, as the library counts.
-        assert_eq!(all(Sought::Result), ([2048, 256, 3456, 1], Factor::Tf32, 2));
-        // Both operands lie across the sum over what the kernel gives, so that one is copied.
-        assert_eq!(all(Sought::Image), ([2048, 3456, 256, 1], Factor::Tf32, 3));
-        assert_eq!(all(Sought::Kernel), ([3456, 256, 2048, 1], Factor::Tf32, 2));
-        let each = |sought| product(&works(&example(sought, LAYERS[3]), ByImage));
-        assert_eq!(each(Sought::Result), ([64, 256, 3456, 32], Factor::Tf32, 1));
-        assert_eq!(each(Sought::Image), ([64, 3456, 256, 32], Factor::Tf32, 1));
-        for sought in ALL {
-            let last = Geometry { last: true, rounds: false, ..example(sought, LAYERS[3]) };
+        let all = |pass| product(&works(&example(pass, LAYERS[3]), Together));
+        // Columns before rows, as in cuBLASLt.
+        assert_eq!(all(ConvPass::Fprop), ([2048, 256, 3456, 1], Factor::Tf32, 2));
+        // Both operands are strided along k, so one is copied.
+        assert_eq!(all(ConvPass::Dgrad), ([2048, 3456, 256, 1], Factor::Tf32, 3));
+        assert_eq!(all(ConvPass::Wgrad), ([3456, 256, 2048, 1], Factor::Tf32, 2));
+        let each = |pass| product(&works(&example(pass, LAYERS[3]), ByImage));
+        assert_eq!(each(ConvPass::Fprop), ([64, 256, 3456, 32], Factor::Tf32, 1));
+        assert_eq!(each(ConvPass::Dgrad), ([64, 3456, 256, 32], Factor::Tf32, 1));
+        for pass in ALL {
+            let last = Geometry { last: true, rounds: false, ..example(pass, LAYERS[3]) };
             let (_, factor, kernels) = product(&works(&last, Together));
             assert_eq!((factor, kernels), (Factor::F32, 1));
             let plain = Geometry { w: [256, 384, 1, 1], padding: [0, 0], ..last };
             assert_eq!(product(&works(&plain, Together)).2, 0);
             let first = Geometry { last: false, ..plain };
-            assert_eq!(
-                product(&works(&first, arrangements(&first)[0])).2,
-                if sought == Sought::Kernel { 2 } else { 0 }
-            );
+            assert_eq!(product(&works(&first, arrangements(&first)[0])).2, if pass == ConvPass::Wgrad { 2 } else { 0 });
         }
     }
 
     #[test]
     fn layers_with_images_of_one_size_share_kernels_and_all_of_them_compile() {
         let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
-        for (sought, layer) in ALL.into_iter().flat_map(|sought| LAYERS.map(|layer| (sought, layer))) {
+        for (pass, layer) in ALL.into_iter().flat_map(|pass| LAYERS.map(|layer| (pass, layer))) {
             for (last, narrow) in [(false, false), (true, false), (true, true)] {
-                let geometry = Geometry { last, narrow, ..example(sought, layer) };
-                for work in arrangements(&geometry).into_iter().flat_map(|way| works(&geometry, way)) {
+                let geometry = Geometry { last, narrow, ..example(pass, layer) };
+                for work in arrangements(&geometry).into_iter().flat_map(|algo| works(&geometry, algo)) {
                     let Work::Kernel(launch) = work else { continue };
                     if !last {
                         first.insert(launch.source.clone());
@@ -285,7 +284,7 @@ pub(crate) mod tests {
                 }
             }
         }
-        // For each of three sizes, patches written out and added up, and results put in order; for all of them, a transpose.
+        // For each of three sizes im2col, col2im and transposed results; for all of them, one transpose.
         assert_eq!(first.len(), 10);
         if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
             let sources: Vec<&str> = all.iter().map(String::as_str).collect();

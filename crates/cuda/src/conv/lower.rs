@@ -1,24 +1,24 @@
-//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be faster; else as
-//! products of patches with the kernel, or as they are defined where a product would be thin.
+//! Lowers convolutions: by cuDNN, by one GEMM if autotuning found that faster, by batched im2col, or by a direct
+//! kernel.
 
 use crate::codegen::conv::direct::patches;
 use crate::codegen::{Arg, Cell, Elements, convolution, gathered, scattered};
 use crate::compile::step::{Factor, Work};
 use crate::compile::workspace::Workspace;
-use crate::conv::canonical::{Form, Geometry, Sought, form, is_dense};
-use crate::conv::cudnn::{Dnn, Way};
-use crate::conv::im2col::one_product;
+use crate::conv::canonical::{CanonicalConv, ConvPass, Geometry, canonical, is_dense};
+use crate::conv::cudnn::{ConvAlgo, Dnn};
+use crate::conv::im2col::as_gemm;
 use crate::gemm::lower::dot;
 use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::{DotLayout, Place, View};
 
-/// Bytes of patches at once.
-pub(crate) const PATCHES: usize = 512 << 20;
-/// Products with fewer rows and terms than this are as well done as they are defined.
-const THIN: usize = 16;
+/// The maximum size of the im2col workspace in bytes.
+pub(crate) const PATCH_WORKSPACE_BYTES: usize = 512 << 20;
+/// Below this number of rows and terms, a direct kernel is as fast as a GEMM.
+const MIN_GEMM_SIDE: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place, as elements of
-/// the type given with it.
+/// Returns the steps of a convolution of an image with a kernel of these types, written with the layout `out` and its
+/// element type.
 pub(crate) fn conv(
     dims: &ConvDims,
     operands: [(Elements, Cell); 2],
@@ -31,12 +31,12 @@ pub(crate) fn conv(
         return vec![];
     }
     if let Some(dnn) = dnn {
-        let way = |geometry: &Geometry| dnn.way(geometry);
-        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to, cell), way, workspace) {
+        let algo = |geometry: &Geometry| dnn.algo(geometry);
+        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to, cell), algo, workspace) {
             return works;
         }
     }
-    // Our own ways read 32 bits.
+    // Generated kernels read 32 bits.
     let mut works = vec![];
     let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
     let mut widened = |which: usize| match operands[which] {
@@ -52,7 +52,7 @@ pub(crate) fn conv(
     works
 }
 
-/// The steps of a convolution without the library.
+/// Returns the steps of a convolution without cuDNN.
 fn by_ourselves(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
@@ -66,8 +66,8 @@ fn by_ourselves(
     let rows = outputs / groups;
     let (down, along) = (out.strides[2], out.strides[3]);
     let merges = oh == 1 || ow == 1 || down == along * ow as isize;
-    let of_channels = groups > 1 && kh * kw > plane && rows < THIN;
-    if rows * inputs < THIN || of_channels || dtype == DType::I32 || terms == 0 || !merges {
+    let of_channels = groups > 1 && kh * kw > plane && rows < MIN_GEMM_SIDE;
+    if rows * inputs < MIN_GEMM_SIDE || of_channels || dtype == DType::I32 || terms == 0 || !merges {
         return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), (out, to, cell)))];
     }
     let mut works = vec![];
@@ -79,7 +79,7 @@ fn by_ourselves(
         (place, 0, dtype.into())
     };
     let size = dtype.size();
-    let together = (PATCHES / (groups * terms * plane * size)).clamp(1, images);
+    let together = (PATCH_WORKSPACE_BYTES / (groups * terms * plane * size)).clamp(1, images);
     let place = workspace.take(together * groups * terms * plane * size);
     let mark = workspace.mark();
     for first in (0..images).step_by(together) {
@@ -107,41 +107,43 @@ fn by_ourselves(
     works
 }
 
-/// What the library wants addresses to be multiples of.
-const ALIGNED: isize = 16;
+/// The alignment that cuDNN needs, in bytes.
+const LIBRARY_ALIGNMENT: isize = 16;
 
-/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the geometry's order
-/// where it is in another; none where no way was chosen.
+/// Returns the steps of a convolution by its selected algorithm, with operands and result converted to the layout of
+/// the geometry; `None` if there is no such algorithm.
 fn as_chosen(
     dims: &ConvDims,
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to, out_cell): (&View, Place, Cell),
-    way: impl Fn(&Geometry) -> Option<Way>,
+    algo: impl Fn(&Geometry) -> Option<ConvAlgo>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
     if dtype != DType::F32 {
         return None;
     }
-    let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let form = canonical(dims, image.view, kernel.view, out, factor != Factor::F32)?;
     let last = form.with_channels_last();
-    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
-    let (Form { geometry, x, w, y }, way) =
-        [narrow, last, Some(form)].into_iter().flatten().find_map(|form| way(&form.geometry).map(|way| (form, way)))?;
+    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(CanonicalConv::narrow);
+    let (CanonicalConv { geometry, x, w, y }, algo) = [narrow, last, Some(form)]
+        .into_iter()
+        .flatten()
+        .find_map(|form| algo(&form.geometry).map(|algo| (form, algo)))?;
     let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, out_cell));
-    let (x, w, y) = match geometry.sought {
-        Sought::Result => ((image, x), (kernel, w), (out, y)),
-        Sought::Image => ((out, x), (kernel, w), (image, y)),
-        Sought::Kernel => ((image, x), (out, w), (kernel, y)),
+    let (x, w, y) = match geometry.pass {
+        ConvPass::Fprop => ((image, x), (kernel, w), (out, y)),
+        ConvPass::Dgrad => ((out, x), (kernel, w), (image, y)),
+        ConvPass::Wgrad => ((image, x), (out, w), (kernel, y)),
     };
-    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
+    // Operands that need more rounding than cuDNN does are rounded before, to bf16 if cuDNN reads it.
     let (mut works, mut after) = (vec![], vec![]);
-    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
-        let is_result = part == geometry.sought;
+    let at = [(ConvPass::Dgrad, x), (ConvPass::Wgrad, w), (ConvPass::Fprop, y)].map(|(part, ((place, cell), view))| {
+        let is_result = part == geometry.pass;
         let wanted = geometry.cell();
         let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
         let bytes = view.offset * cell.size() as isize;
-        if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
+        if is_dense(&view) && bytes % LIBRARY_ALIGNMENT == 0 && cell == wanted && !rounds {
             return (place, bytes);
         }
         let dense = workspace.take(view.count() * wanted.size());
@@ -154,12 +156,12 @@ fn as_chosen(
         }
         (dense, 0)
     });
-    match way {
-        Way::Library(convolved) => {
+    match algo {
+        ConvAlgo::Library(convolved) => {
             let at = at.map(|(place, bytes)| Arg::Memory(place, bytes));
             works.push(Work::Convolution { geometry, at, workspace: workspace.take(convolved.workspace) });
         }
-        Way::Own(arrangement) => works.extend(one_product(&geometry, arrangement, at, workspace)),
+        ConvAlgo::Im2col(arrangement) => works.extend(as_gemm(&geometry, arrangement, at, workspace)),
     }
     works.extend(after);
     Some(works)
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
     use crate::compile::disk_cache::Cache;
     use crate::compile::nvrtc::{Architecture, compile_all};
-    use crate::conv::cudnn::Convolved;
+    use crate::conv::cudnn::PreparedConv;
     use crate::conv::im2col::Arrangement;
     use crate::runtime::dynlib::{Missing, found_libraries};
     use crate::target::CudaTarget;
@@ -180,9 +182,9 @@ mod tests {
 
     const HERE: Place = Place { region: Region::Arena, offset: 0 };
 
-    /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
+    /// Returns the steps of each convolution of a program, with a library that supports everything, or without one.
     fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
-        let schedule = Schedule::new(program, &CudaTarget { channels_last: true, strips: true }).unwrap();
+        let schedule = Schedule::new(program, &CudaTarget { channels_last: true, fuses_attention: true }).unwrap();
         let mut found = vec![];
         for node in &schedule.nodes {
             let Kind::Conv(dims, precision) = &node.kind else { continue };
@@ -200,7 +202,8 @@ mod tests {
             let (out, types, space) = ((&node.layout, HERE, cell), (node.dtype, factor), &mut Workspace::new(None));
             found.push(match library {
                 true => {
-                    as_chosen(dims, operands, types, out, |_| Some(Way::Library(Convolved::default())), space).unwrap()
+                    as_chosen(dims, operands, types, out, |_| Some(ConvAlgo::Library(PreparedConv::default())), space)
+                        .unwrap()
                 }
                 false => conv(dims, operands, types, out, None, space),
             });
@@ -208,14 +211,14 @@ mod tests {
         found
     }
 
-    /// The geometry of each convolution by the library, and how many kernels are around it.
+    /// Returns the geometry of each convolution by the library, and the number of kernels around it.
     fn moved(program: &Program) -> Vec<(Geometry, usize)> {
         let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
         let steps = convolutions(program, true);
         steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
     }
 
-    /// Two layers of many channels after one that reads colours, with the gradient of all kernels.
+    /// Two layers of many channels after one that reads RGB images, with the gradient of all kernels.
     fn network(precision: Precision) -> Program {
         let g = Graph::new();
         let mut x = g.input("image", [32, 3, 32, 32], DType::F32);
@@ -233,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn images_with_channels_last_are_convolved_as_they_lie() {
+    fn channels_last_images_are_convolved_without_copies() {
         let program = channels_last(&network(Precision::Tf32)).unwrap();
         let found = moved(&program);
         assert_eq!(found.len(), 8);
         for (geometry, kernels) in found {
             assert!(geometry.last && geometry.x[1] != 3, "colours have a fourth channel: {geometry:?}");
-            // The kernel's gradient is put back into the order of kernels.
-            assert_eq!(kernels, usize::from(geometry.sought == Sought::Kernel), "{geometry:?}");
+            // The kernel's gradient is transposed back.
+            assert_eq!(kernels, usize::from(geometry.pass == ConvPass::Wgrad), "{geometry:?}");
         }
     }
 
@@ -248,13 +251,13 @@ mod tests {
     fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
         let program = channels_last(&network(Precision::Bf16)).unwrap();
         for (geometry, kernels) in moved(&program) {
-            // Four channels are no load of 16 bytes.
+            // Four bf16 channels do not fill a load of 16 bytes.
             let colours = geometry.x[1] == 4;
             assert_eq!((geometry.last, geometry.narrow), (true, !colours), "{geometry:?}");
-            // Those with colours have both operands rounded in four bytes; what they give, and kernels that are given, are put in order.
-            let expected = match (colours, geometry.sought) {
+            // RGB convolutions have both operands rounded in f32; results and given kernels are transposed.
+            let expected = match (colours, geometry.pass) {
                 (true, _) => 3,
-                (false, Sought::Kernel) => 1,
+                (false, ConvPass::Wgrad) => 1,
                 (false, _) => 0,
             };
             assert_eq!(kernels, expected, "{geometry:?}");
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_elements_to_and_from_two_bytes_compiles() {
+    fn conversions_to_and_from_bf16_compile() {
         let program = channels_last(&network(Precision::Bf16)).unwrap();
         let mut sources = vec![];
         for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
+    fn a_convolution_that_is_faster_as_a_gemm_is_planned_as_one_on_the_same_operands() {
         let (small, large) = (4, 32);
         let kernel = View::contiguous(&[64, 64, 3, 3]);
         let dims = ConvDims {
@@ -289,7 +292,7 @@ mod tests {
             groups: 1,
         };
         let at = |number| Place { region: Region::Input(number), offset: 0 };
-        let way = |_: &Geometry| Some(Way::Own(Arrangement::Together));
+        let algo = |_: &Geometry| Some(ConvAlgo::Im2col(Arrangement::Together));
         for (side, factor, multiplied, expected) in [
             (small, Factor::Tf32, Factor::Tf32, 3),
             (small, Factor::Bf16, Factor::Tf32, 5),
@@ -301,17 +304,17 @@ mod tests {
                 .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
             let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
             let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
-            let works = as_chosen(&dims, operands, types, out, way, space).unwrap();
-            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes at once where there
-            // is enough to do; or images with channels first, there and back.
-            let of = |work: &Work| if let Work::Product(product) = work { Some(product.factor) } else { None };
+            let works = as_chosen(&dims, operands, types, out, algo, space).unwrap();
+            // The transposed kernel and the patches. The image is rounded before and the result after, to bf16 at once
+            // if large enough; or images with channels first, in both directions.
+            let of = |work: &Work| if let Work::Gemm(product) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
             assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");
         }
     }
 
     #[test]
-    fn what_does_not_round_is_convolved_as_it_was() {
+    fn convolutions_in_full_precision_keep_their_layout() {
         let program = network(Precision::Full);
         assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
     }

@@ -1,8 +1,8 @@
-//! Matrix products by cuBLASLt: its calls.
+//! Calls of cuBLASLt.
 
 use crate::compile::step::Factor;
-use crate::gemm::algo_cache::Way;
-use crate::gemm::key::{Alike, Lies};
+use crate::gemm::algo_cache::Algo;
+use crate::gemm::key::{GemmKey, MatrixLayout};
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{result, sys};
 use std::ffi::c_void;
@@ -15,54 +15,54 @@ fn failed(what: &str, error: result::CublasError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuBLASLt could not {what}: {error:?}") })
 }
 
-/// Ways the library is asked for.
-const OFFERS: usize = 8;
+/// The number of heuristics requested from the library.
+const MAX_HEURISTICS: usize = 8;
 
 /// The library, opened for one GPU.
 pub(crate) struct Blas {
     handle: sys::cublasLtHandle_t,
-    /// Its version: a way to compute a product means something to the same version only.
+    /// Its version; a serialised algorithm is valid for this version only.
     pub version: usize,
 }
 
-// SAFETY: the library may be used from any thread, and by several at once, with the context made current first.
+// SAFETY: the library is thread-safe, with the context made current first.
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// A way to compute a product, and the bytes of workspace it takes.
+/// An algorithm that the library proposes, and its workspace in bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Offer {
+pub(crate) struct Heuristic {
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: usize,
 }
 
-/// What the library was told of a product; given back when it is dropped.
-pub(crate) struct Described {
-    alike: Alike,
+/// A descriptor of a matrix product, destroyed when dropped.
+pub(crate) struct GemmDescriptor {
+    key: GemmKey,
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
 }
 
-// SAFETY: descriptions are plain data of the library's, which nobody changes once they are made.
-unsafe impl Send for Described {}
+// SAFETY: descriptors are plain data of the library, immutable after creation.
+unsafe impl Send for GemmDescriptor {}
 // SAFETY: as above.
-unsafe impl Sync for Described {}
+unsafe impl Sync for GemmDescriptor {}
 
-/// A product that is ready to be started.
-pub(crate) struct Prepared {
-    described: Described,
-    chosen: Offer,
+/// A matrix product that is ready to launch.
+pub(crate) struct PreparedGemm {
+    descriptor: GemmDescriptor,
+    chosen: Heuristic,
 }
 
-impl Prepared {
-    /// The product.
-    pub fn alike(&self) -> &Alike {
-        &self.described.alike
+impl PreparedGemm {
+    /// Returns the problem.
+    pub fn key(&self) -> &GemmKey {
+        &self.descriptor.key
     }
 
-    /// The way it is computed, as it can be kept.
-    pub fn way(&self) -> Way {
+    /// Returns the serialised algorithm.
+    pub fn algo(&self) -> Algo {
         self.chosen.algorithm.data
     }
 }
@@ -71,28 +71,28 @@ impl Blas {
     /// Opens the library. The context must be current.
     pub fn new() -> Result<Self> {
         let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
-        // SAFETY: the library is there.
+        // SAFETY: the library is loaded.
         let version = unsafe { sys::cublasLtGetVersion() };
         Ok(Blas { handle, version })
     }
 
     /// # Safety
-    /// Nobody may use it afterwards.
+    /// It must not be used afterwards.
     pub unsafe fn close(&self) {
         // SAFETY: the caller's promise.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 
-    /// A product in a way that was chosen earlier, if the library can do it so in the memory there is for it.
-    pub fn checked(&self, described: Described, way: Way) -> Option<Prepared> {
-        let algorithm = sys::cublasLtMatmulAlgo_t { data: way };
-        let [a, b, c] = described.layouts;
-        // SAFETY: the description is a whole one, and the answer is plain data.
+    /// Prepares a product with a stored algorithm, if the library still supports it within the workspace.
+    pub fn checked(&self, descriptor: GemmDescriptor, algo: Algo) -> Option<PreparedGemm> {
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: algo };
+        let [a, b, c] = descriptor.layouts;
+        // SAFETY: the descriptor is complete, and the result is plain data.
         let checked = unsafe {
             let mut checked: sys::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
             let status = sys::cublasLtMatmulAlgoCheck(
                 self.handle,
-                described.description,
+                descriptor.description,
                 a,
                 b,
                 c,
@@ -104,24 +104,24 @@ impl Blas {
             checked
         };
         let workspace = checked.workspaceSize;
-        let fits = workspace <= described.alike.workspace_bytes();
-        fits.then(|| described.computed(Offer { algorithm, workspace }))
+        let fits = workspace <= descriptor.key.workspace_bytes();
+        fits.then(|| descriptor.computed(Heuristic { algorithm, workspace }))
     }
 
-    /// The ways the library offers, the one it thinks is fastest first; at least one.
-    pub fn offers(&self, described: &Described) -> Result<Vec<Offer>> {
+    /// Returns the algorithms that the library proposes, best first; at least one.
+    pub fn heuristics(&self, descriptor: &GemmDescriptor) -> Result<Vec<Heuristic>> {
         let describe = |e| failed("describe a product", e);
-        let alike = &described.alike;
-        // SAFETY: the description is a whole one; everything set is of the type and size its attribute has, and there is room for as
-        // many offers as are asked for.
+        let key = &descriptor.key;
+        // SAFETY: the descriptor is complete; every attribute has its type and size, and there is room for all
+        // requested heuristics.
         unsafe {
             let preference = result::create_matmul_pref().map_err(describe)?;
             let set = |attribute, value: *const c_void, size| {
                 result::set_matmul_pref_attribute(preference, attribute, value, size).map_err(describe)
             };
-            let bytes = alike.workspace_bytes() as u64;
+            let bytes = key.workspace_bytes() as u64;
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
-            let [a, b, c] = alike.matrices;
+            let [a, b, c] = key.matrices;
             for (attribute, matrix) in [
                 (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
                 (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
@@ -131,32 +131,32 @@ impl Blas {
                 let bytes = matrix.alignment;
                 set(attribute, (&raw const bytes).cast(), 4)?;
             }
-            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the other: never in the
-            // order in which they happen to be done.
-            let schemes = if alike.narrow { 2u32 } else { 2 | 4 };
+            // Split-K reductions only in the compute type, or in a result type of the same size, and in order: never by
+            // atomics, so that results are deterministic.
+            let schemes = if key.narrow { 2u32 } else { 2 | 4 };
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
-            let mut offers: [sys::cublasLtMatmulHeuristicResult_t; OFFERS] = std::mem::zeroed();
+            let mut heuristics: [sys::cublasLtMatmulHeuristicResult_t; MAX_HEURISTICS] = std::mem::zeroed();
             let mut count = 0;
-            let [a, b, c] = described.layouts;
+            let [a, b, c] = descriptor.layouts;
             let asked = sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
-                described.description,
+                descriptor.description,
                 a,
                 b,
                 c,
                 c,
                 preference,
-                OFFERS as i32,
-                offers.as_mut_ptr(),
+                MAX_HEURISTICS as i32,
+                heuristics.as_mut_ptr(),
                 &raw mut count,
             );
             let _ = result::destroy_matmul_pref(preference);
-            let wrong = |e| failed(&format!("find a way to compute {alike:?}"), e);
+            let wrong = |e| failed(&format!("find an algorithm for {key:?}"), e);
             asked.result().map_err(wrong)?;
-            let given = &offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)];
+            let given = &heuristics[..usize::try_from(count).unwrap_or(0).min(MAX_HEURISTICS)];
             let good = given.iter().filter(|offer| offer.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-            let found: Vec<Offer> =
-                good.map(|offer| Offer { algorithm: offer.algo, workspace: offer.workspaceSize }).collect();
+            let found: Vec<Heuristic> =
+                good.map(|offer| Heuristic { algorithm: offer.algo, workspace: offer.workspaceSize }).collect();
             if found.is_empty() {
                 return Err(wrong(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)));
             }
@@ -164,43 +164,43 @@ impl Blas {
         }
     }
 
-    /// Starts a product in a stream.
+    /// Launches a product in a stream.
     ///
     /// # Safety
-    /// The addresses must be those of the product's operands, result and workspace, which nobody else uses meanwhile.
+    /// The addresses must be those of the product's operands, result and workspace, with no concurrent use.
     pub unsafe fn run(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedGemm,
         addresses: [u64; 4],
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.start(&prepared.described, &prepared.chosen, addresses, stream) }
+        unsafe { self.start(&prepared.descriptor, &prepared.chosen, addresses, stream) }
     }
 
-    /// As [`run`](Self::run), in any of the ways that were offered.
+    /// As [`run`](Self::run), with any of the proposed algorithms.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
     pub unsafe fn start(
         &self,
-        described: &Described,
-        offer: &Offer,
+        descriptor: &GemmDescriptor,
+        offer: &Heuristic,
         [a, b, c, workspace]: [u64; 4],
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
         const ONE: (f32, f64) = (1.0, 1.0);
         const ZERO: (f32, f64) = (0.0, 0.0);
-        let double = described.alike.factor == Factor::F64;
+        let double = descriptor.key.factor == Factor::F64;
         let number = |pair: &'static (f32, f64)| -> *const c_void {
             if double { (&raw const pair.1).cast() } else { (&raw const pair.0).cast() }
         };
-        let [of_a, of_b, of_c] = described.layouts;
+        let [of_a, of_b, of_c] = descriptor.layouts;
         // SAFETY: the caller's promise.
         unsafe {
             result::matmul(
                 self.handle,
-                described.description,
+                descriptor.description,
                 number(&ONE),
                 number(&ZERO),
                 a as *const c_void,
@@ -221,21 +221,21 @@ impl Blas {
     }
 }
 
-impl Described {
-    /// Describes a product.
-    pub fn new(alike: &Alike) -> Result<Self> {
+impl GemmDescriptor {
+    /// Creates the descriptor of a problem.
+    pub fn new(key: &GemmKey) -> Result<Self> {
         use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
-        let (operand, summed, compute) = match alike.factor {
+        let (operand, summed, compute) = match key.factor {
             Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
             Factor::Half => (Type::CUDA_R_16F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
         };
-        let result_type = if alike.narrow { Type::CUDA_R_16BF } else { summed };
-        let ([a, b, c], stored, batch) = (alike.matrices, alike.stored(), alike.batch);
+        let result_type = if key.narrow { Type::CUDA_R_16BF } else { summed };
+        let ([a, b, c], stored, batch) = (key.matrices, key.stored(), key.batch);
         let describe = |e| failed("describe a product", e);
-        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the description.
+        // SAFETY: every attribute has its type and size, and everything created is destroyed with the descriptor.
         unsafe {
             let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
             for (attribute, matrix) in
@@ -245,37 +245,42 @@ impl Described {
                 result::set_matmul_desc_attribute(description, attribute, (&raw const operation).cast(), 4)
                     .map_err(describe)?;
             }
-            let layout = |matrix: Lies, kind, (rows, columns): (usize, usize)| -> Result<sys::cublasLtMatrixLayout_t> {
-                let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
-                    .map_err(describe)?;
-                if batch > 1 {
-                    let (count, apart) = (batch as i32, matrix.apart as i64);
-                    let set = |attribute, value: *const c_void, size| {
-                        result::set_matrix_layout_attribute(layout, attribute, value, size).map_err(describe)
-                    };
-                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4)?;
-                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const apart).cast(), 8)?;
-                }
-                Ok(layout)
-            };
+            let layout =
+                |matrix: MatrixLayout, kind, (rows, columns): (usize, usize)| -> Result<sys::cublasLtMatrixLayout_t> {
+                    let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
+                        .map_err(describe)?;
+                    if batch > 1 {
+                        let (count, batch_stride) = (batch as i32, matrix.batch_stride as i64);
+                        let set = |attribute, value: *const c_void, size| {
+                            result::set_matrix_layout_attribute(layout, attribute, value, size).map_err(describe)
+                        };
+                        set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4)?;
+                        set(
+                            LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                            (&raw const batch_stride).cast(),
+                            8,
+                        )?;
+                    }
+                    Ok(layout)
+                };
             let layouts =
                 [layout(a, operand, stored[0])?, layout(b, operand, stored[1])?, layout(c, result_type, stored[2])?];
-            Ok(Described { alike: *alike, description, layouts })
+            Ok(GemmDescriptor { key: *key, description, layouts })
         }
     }
 
-    /// The product.
-    pub fn alike(&self) -> &Alike {
-        &self.alike
+    /// Returns the problem.
+    pub fn key(&self) -> &GemmKey {
+        &self.key
     }
 
-    /// The product, ready to be computed in this way.
-    pub fn computed(self, chosen: Offer) -> Prepared {
-        Prepared { described: self, chosen }
+    /// Selects an algorithm.
+    pub fn computed(self, chosen: Heuristic) -> PreparedGemm {
+        PreparedGemm { descriptor: self, chosen }
     }
 }
 
-impl Drop for Described {
+impl Drop for GemmDescriptor {
     fn drop(&mut self) {
         // SAFETY: made in `new`, and used by nobody else.
         unsafe {

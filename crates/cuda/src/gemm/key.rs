@@ -1,12 +1,12 @@
-//! All of a matrix product but its addresses: what the library is told of it, and what the best way to compute it depends on.
+//! GEMM keys: a matrix product without its addresses, the problem for which an algorithm is selected.
 
-use crate::compile::step::{Factor, Matrix, Product};
+use crate::compile::step::{Factor, Gemm, Matrix};
 use crate::gemm::lower::workspace_bytes;
 
-/// What products that are computed in the same way have in common. A network has hundreds of products, and few that are not alike.
+/// A GEMM problem. A network has hundreds of products, but few distinct problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Alike {
-    /// Rows of C, columns of C, and what is summed over.
+pub(crate) struct GemmKey {
+    /// Rows of C, columns of C, and the length of the contracted axis.
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -14,61 +14,63 @@ pub(crate) struct Alike {
     pub batch: usize,
     /// Type of A and B.
     pub factor: Factor,
-    /// C has elements of two bytes, as A and B have.
+    /// Whether C has two bytes per element, as A and B have.
     pub narrow: bool,
-    /// A, B and C.
-    pub matrices: [Lies; 3],
+    /// The layouts of A, B and C.
+    pub matrices: [MatrixLayout; 3],
 }
 
-/// How a matrix lies in memory.
+/// The layout of a column-major matrix, or of a batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lies {
-    /// It is to be read transposed.
+pub(crate) struct MatrixLayout {
+    /// Whether it is transposed.
     pub transposed: bool,
     /// Elements from one column to the next.
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
-    pub apart: usize,
-    /// What its address is a multiple of.
+    pub batch_stride: usize,
+    /// The alignment of its address in bytes.
     pub alignment: u32,
 }
 
-/// Numbers that an [`Alike`] is written as, and their bytes.
+/// The serialised size of a [`GemmKey`], in words and in bytes.
 const WORDS: usize = 18;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
 const FACTORS: [Factor; 5] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64, Factor::Half];
 
-impl Alike {
-    pub fn new(product: &Product) -> Self {
-        let Product { m, n, k, batch, factor, narrow, a, b, c, .. } = *product;
-        let lies = |matrix: Matrix| Lies {
+impl GemmKey {
+    pub fn new(product: &Gemm) -> Self {
+        let Gemm { m, n, k, batch, factor, narrow, a, b, c, .. } = *product;
+        let matrix_layout = |matrix: Matrix| MatrixLayout {
             transposed: matrix.transposed,
             leading: matrix.leading,
-            apart: matrix.apart,
+            batch_stride: matrix.batch_stride,
             alignment: matrix.alignment(),
         };
-        Alike { m, n, k, batch, factor, narrow, matrices: [a, b, c].map(lies) }
+        GemmKey { m, n, k, batch, factor, narrow, matrices: [a, b, c].map(matrix_layout) }
     }
 
-    /// Multiplications.
+    /// Returns the number of multiplications.
     pub fn work(&self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k).saturating_mul(self.batch)
     }
 
-    /// Bytes of memory for the library.
+    /// Returns the bytes of workspace.
     pub fn workspace_bytes(&self) -> usize {
         workspace_bytes(self.work())
     }
 
-    /// Rows and columns of A, B and C as they lie in memory.
+    /// Returns the rows and columns of A, B and C as stored.
     pub fn stored(&self) -> [(usize, usize); 3] {
         let [a, b, c] = self.matrices;
-        let turned = |lies: Lies, rows, columns| if lies.transposed { (columns, rows) } else { (rows, columns) };
+        let turned = |matrix_layout: MatrixLayout, rows, columns| {
+            if matrix_layout.transposed { (columns, rows) } else { (rows, columns) }
+        };
         [turned(a, self.m, self.k), turned(b, self.k, self.n), turned(c, self.m, self.n)]
     }
 
-    /// Bytes from the first element of A, B and C to their last.
+    /// Returns the bytes from the first to the last element of A, B and C.
     pub fn extents(&self) -> [usize; 3] {
         let (operand, result) = match self.factor {
             Factor::Bf16 => (2, if self.narrow { 2 } else { 4 }),
@@ -78,19 +80,23 @@ impl Alike {
         };
         let (stored, sizes) = (self.stored(), [operand, operand, result]);
         std::array::from_fn(|i| {
-            let (Lies { leading, apart, .. }, (rows, columns)) = (self.matrices[i], stored[i]);
-            ((self.batch - 1) * apart + (columns - 1) * leading + rows) * sizes[i]
+            let (MatrixLayout { leading, batch_stride, .. }, (rows, columns)) = (self.matrices[i], stored[i]);
+            ((self.batch - 1) * batch_stride + (columns - 1) * leading + rows) * sizes[i]
         })
     }
 
-    /// As it is kept.
+    /// Serialises the key.
     pub fn bytes(&self) -> [u8; BYTES] {
         let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
         let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow)];
-        let lie = self
-            .matrices
-            .iter()
-            .flat_map(|lies| [usize::from(lies.transposed), lies.leading, lies.apart, lies.alignment as usize]);
+        let lie = self.matrices.iter().flat_map(|matrix_layout| {
+            [
+                usize::from(matrix_layout.transposed),
+                matrix_layout.leading,
+                matrix_layout.batch_stride,
+                matrix_layout.alignment as usize,
+            ]
+        });
         let mut bytes = [0; BYTES];
         for (place, number) in bytes.chunks_exact_mut(8).zip(sizes.into_iter().chain(lie)) {
             place.copy_from_slice(&(number as u64).to_le_bytes());
@@ -98,7 +104,7 @@ impl Alike {
         bytes
     }
 
-    /// What was kept, if it can be one.
+    /// Deserialises a key; `None` if it is invalid.
     pub fn read(bytes: &[u8; BYTES]) -> Option<Self> {
         let mut words = [0usize; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -106,13 +112,13 @@ impl Alike {
         }
         let [m, n, k, batch, factor, narrow, lie @ ..] = words;
         let truth = |word: usize| [false, true].get(word).copied();
-        let lies = |i: usize| -> Option<Lies> {
+        let matrix_layout = |i: usize| -> Option<MatrixLayout> {
             let transposed = truth(lie[4 * i])?;
             let alignment = u32::try_from(lie[4 * i + 3]).ok()?;
-            Some(Lies { transposed, leading: lie[4 * i + 1], apart: lie[4 * i + 2], alignment })
+            Some(MatrixLayout { transposed, leading: lie[4 * i + 1], batch_stride: lie[4 * i + 2], alignment })
         };
-        let matrices = [lies(0)?, lies(1)?, lies(2)?];
-        Some(Alike { m, n, k, batch, factor: *FACTORS.get(factor)?, narrow: truth(narrow)?, matrices })
+        let matrices = [matrix_layout(0)?, matrix_layout(1)?, matrix_layout(2)?];
+        Some(GemmKey { m, n, k, batch, factor: *FACTORS.get(factor)?, narrow: truth(narrow)?, matrices })
     }
 }
 
@@ -120,32 +126,34 @@ impl Alike {
 pub(crate) mod tests {
     use super::*;
 
-    /// A product of 5 × 7 and 7 × 3 numbers, whose right operand is read transposed, so many times.
-    pub fn example(batch: usize) -> Alike {
-        let lies = |transposed, leading, apart| Lies { transposed, leading, apart, alignment: 256 };
-        let matrices = [lies(false, 6, 42), lies(true, 3, 0), lies(false, 5, 15)];
-        Alike { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, matrices }
+    /// A batch of products of 5 × 7 and 7 × 3 matrices, the right operand transposed.
+    pub fn example(batch: usize) -> GemmKey {
+        let matrix_layout =
+            |transposed, leading, batch_stride| MatrixLayout { transposed, leading, batch_stride, alignment: 256 };
+        let matrices = [matrix_layout(false, 6, 42), matrix_layout(true, 3, 0), matrix_layout(false, 5, 15)];
+        GemmKey { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, matrices }
     }
 
     #[test]
-    fn what_is_written_of_a_product_is_read_again() {
+    fn a_serialised_key_is_read_back() {
         for (factor, narrow) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
-            let alike = Alike { factor, narrow, ..example(4) };
-            assert_eq!(Alike::read(&alike.bytes()), Some(alike));
+            let key = GemmKey { factor, narrow, ..example(4) };
+            assert_eq!(GemmKey::read(&key.bytes()), Some(key));
         }
         for (word, wrong) in [(4, 5), (5, 2), (6, 2), (9, u64::MAX)] {
             let mut bytes = example(4).bytes();
             bytes[8 * word..8 * (word + 1)].copy_from_slice(&wrong.to_le_bytes());
-            assert_eq!(Alike::read(&bytes), None, "word {word}");
+            assert_eq!(GemmKey::read(&bytes), None, "word {word}");
         }
     }
 
     #[test]
     fn an_operand_reaches_to_the_last_element_of_the_last_matrix() {
-        // A has 7 columns 6 apart; B as it lies has 3 rows and 7 columns, once for all; C has 3 columns of 5.
+        // A has 7 columns with stride 6; B as stored has 3 rows and 7 columns, shared by the batch; C has 3 columns of
+        // 5.
         assert_eq!(example(4).stored(), [(5, 7), (3, 7), (5, 3)]);
         let (a, b, c) = (3 * 42 + 6 * 6 + 5, 21, 60);
         assert_eq!(example(4).extents(), [2 * a, 2 * b, 4 * c]);
-        assert_eq!(Alike { narrow: true, ..example(4) }.extents(), [2 * a, 2 * b, 2 * c]);
+        assert_eq!(GemmKey { narrow: true, ..example(4) }.extents(), [2 * a, 2 * b, 2 * c]);
     }
 }

@@ -1,28 +1,28 @@
-//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
-//! put in order first.
+//! Lowers matrix products to cuBLASLt's form: column-major, with one batch stride. Other operands are copied first.
 
-use crate::codegen::gemm::batched_mma::tiles;
+use crate::codegen::gemm::batched_mma::batched_mma;
 use crate::codegen::gemm::naive::product;
-use crate::codegen::{Arg, Cell, Elements, Launch, Lines, WIDE, gathered, scattered, transposed};
-use crate::compile::step::{Factor, Matrix, Product, Work};
+use crate::codegen::{Arg, Cell, Elements, Launch, TransposeShape, VECTOR, gathered, scattered, transposed};
+use crate::compile::step::{Factor, Gemm, Matrix, Work};
 use crate::compile::workspace::Workspace;
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place, View};
 
-/// Products of fewer multiplications are faster by our own kernel than by starting the library's.
-pub(crate) const OWN: usize = 1 << 15;
-/// Memory for the library: what it asks for on the newest GPUs, and for products that fill no GPU.
-const WORKSPACE: usize = 32 << 20;
-const LITTLE: usize = 4 << 20;
-const LARGE: usize = 1 << 26;
-/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum, than it costs to write
-/// them; what was measured has 768 and more.
-pub(crate) const LONG: usize = 256;
+/// Smaller products are faster by a generated kernel than by launching the library's.
+pub(crate) const MIN_LIBRARY_MULTIPLICATIONS: usize = 1 << 15;
+/// Workspace of the library in bytes: the recommended size for recent GPUs, and a smaller one for products that do not
+/// fill a GPU.
+const WORKSPACE_BYTES: usize = 32 << 20;
+const SMALL_WORKSPACE_BYTES: usize = 4 << 20;
+const LARGE_GEMM_MULTIPLICATIONS: usize = 1 << 26;
+/// The minimum m, n and k for which a tf32 product gains more from operands copied to fp16, or transposed to be
+/// contiguous along k, than the copy costs. Measured from 768 on.
+pub(crate) const MIN_COPIED_SIDE: usize = 256;
 
-/// Where an operand begins: the place of its node, the elements before its first, and what they are.
+/// The start of an operand: its place, the elements before the first, and the element type.
 pub(crate) type Start = (Place, isize, Cell);
 
-/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be rounded to them.
+/// Returns the steps of a product. A bf16 result has bf16 operands, or operands that are rounded to bf16 here.
 pub(crate) fn dot(
     layout: &DotLayout,
     dtype: DType,
@@ -35,18 +35,18 @@ pub(crate) fn dot(
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }
-    if let Some(launch) = tiles(layout, factor.precision(), a, b, c) {
+    if let Some(launch) = batched_mma(layout, factor.precision(), a, b, c) {
         return vec![Work::Kernel(launch)];
     }
-    let own = dtype == DType::I32 || work < OWN;
+    let own = dtype == DType::I32 || work < MIN_LIBRARY_MULTIPLICATIONS;
     let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);
     let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
     let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
     let Some((_, leading)) = result.filter(|_| !own) else {
         return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
     };
-    // A result whose matrices lie at no single distance is computed in order and then put in place.
-    let Some(c_apart) = apart(&layout.batch, 2) else {
+    // A result without a single batch stride is computed densely and then scattered.
+    let Some(c_batch_stride) = batch_stride(&layout.batch, 2) else {
         let place = workspace.take(layout.m * layout.n * batch * c.2.size());
         let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
         let mut stride = (layout.m * layout.n) as isize;
@@ -65,17 +65,17 @@ pub(crate) fn dot(
     let mut works = vec![];
     let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
         let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
-        let direct = column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| fits);
-        if let Some(((transposed, leading), apart)) = direct {
-            return Matrix { at: address(start), transposed, leading, apart };
+        let direct = column_major(rows, columns, strides).zip(batch_stride(&layout.batch, side)).filter(|_| fits);
+        if let Some(((transposed, leading), batch_stride)) = direct {
+            return Matrix { at: address(start), transposed, leading, batch_stride };
         }
-        // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
+        // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
         let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
         let inner =
             if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
         let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
         let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
-        // A batch that shares a matrix needs it once.
+        // A matrix shared by the batch is copied once.
         let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
         let skip = if shared { layout.batch.len() } else { 0 };
         let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
@@ -83,55 +83,65 @@ pub(crate) fn dot(
         let place = workspace.take(view.count() * size);
         let written = (!fits).then_some("bf16");
         works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, start.2, place, written)));
-        let apart = if shared { 0 } else { rows * columns };
-        Matrix { at: Arg::Memory(place, 0), transposed: by_rows, leading: if by_rows { columns } else { rows }, apart }
+        let batch_stride = if shared { 0 } else { rows * columns };
+        Matrix {
+            at: Arg::Memory(place, 0),
+            transposed: by_rows,
+            leading: if by_rows { columns } else { rows },
+            batch_stride,
+        }
     };
     let left = side(a, 0, (layout.m, layout.k), layout.a);
     let right = side(b, 1, (layout.k, layout.n), layout.b);
-    let result = Matrix { at: address(c), transposed: false, leading, apart: c_apart };
+    let result = Matrix { at: address(c), transposed: false, leading, batch_stride: c_batch_stride };
     let space = workspace.take(workspace_bytes(work));
     let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
     let (m, n, left, right) =
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
     let k = layout.k;
     let narrow = c.2 == Cell::Bf16;
-    let mut product = Product { m, n, k, batch, factor, narrow, a: left, b: right, c: result, workspace: space };
+    let mut product = Gemm { m, n, k, batch, factor, narrow, a: left, b: right, c: result, workspace: space };
     works.extend(along_the_sum(&mut product, workspace).map(Work::Kernel));
-    works.push(Work::Product(product));
+    works.push(Work::Gemm(product));
     works
 }
 
-/// Gives a product in tf32 whose operands both lie across its sum a copy of the smaller that lies along it. Hopper's tensor instructions
-/// read numbers of 32 bits along the sum alone; for two operands across it the library has to use older ones, and takes up to 1.5 times as
-/// long. Where both are as large, A is copied: the library is faster by that.
-fn along_the_sum(product: &mut Product, workspace: &mut Workspace) -> Option<Launch> {
-    let Product { m, n, k, batch, factor, a, b, .. } = *product;
+/// Copies the smaller operand of a tf32 product if neither is contiguous along k. Hopper's tensor instructions read
+/// 32-bit operands only along k; otherwise the library uses older ones and takes up to 1.5 times as long. If both have
+/// the same size, A is copied, which is faster.
+fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch> {
+    let Gemm { m, n, k, batch, factor, a, b, .. } = *product;
     let across = !a.transposed && b.transposed;
-    let by_16_bytes = |matrix: Matrix| matrix.leading.is_multiple_of(WIDE) && matrix.alignment() >= 16;
-    let worth_it = factor == Factor::Tf32 && batch == 1 && [m, n, k].into_iter().all(|length| length >= LONG);
+    let by_16_bytes = |matrix: Matrix| matrix.leading.is_multiple_of(VECTOR) && matrix.alignment() >= 16;
+    let worth_it =
+        factor == Factor::Tf32 && batch == 1 && [m, n, k].into_iter().all(|length| length >= MIN_COPIED_SIDE);
     if !(worth_it && across && by_16_bytes(a) && by_16_bytes(b)) {
         return None;
     }
     let (length, smaller) = if m <= n { (m, &mut product.a) } else { (n, &mut product.b) };
     let Arg::Memory(place, bytes) = smaller.at else { return None };
-    let lines = Lines { count: k, length, apart: smaller.leading };
+    let lines = TransposeShape { count: k, length, stride: smaller.leading };
     let turned = lines.turned();
     let to = workspace.take(turned.reach() * size_of::<f32>());
-    *smaller =
-        Matrix { at: Arg::Memory(to, 0), transposed: !smaller.transposed, leading: turned.apart, apart: smaller.apart };
+    *smaller = Matrix {
+        at: Arg::Memory(to, 0),
+        transposed: !smaller.transposed,
+        leading: turned.stride,
+        batch_stride: smaller.batch_stride,
+    };
     Some(transposed(lines, (place, bytes), to))
 }
 
-/// Bytes of the workspace of a product of so many multiplications.
+/// Returns the bytes of workspace for this many multiplications.
 pub(crate) fn workspace_bytes(work: usize) -> usize {
-    if work >= LARGE { WORKSPACE } else { LITTLE }
+    if work >= LARGE_GEMM_MULTIPLICATIONS { WORKSPACE_BYTES } else { SMALL_WORKSPACE_BYTES }
 }
 
 fn address((place, elements, cell): Start) -> Arg {
     Arg::Memory(place, elements * cell.size() as isize)
 }
 
-/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its columns.
+/// Returns whether a matrix with these strides is a transposed column-major matrix, and its leading dimension.
 fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> Option<(bool, usize)> {
     let far = |stride: isize, length: usize| usize::try_from(stride).ok().filter(|&stride| stride >= length);
     if rows == 1 || down == 1 {
@@ -153,8 +163,8 @@ fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> O
     None
 }
 
-/// The one distance between the matrices of a batch on one side, where there is one.
-fn apart(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
+/// Returns the single batch stride of one side, if there is one.
+fn batch_stride(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
     let axes = batch.iter().filter(|(length, _)| *length != 1).map(|(length, strides)| (*length, strides[side]));
     let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
     match (View { shape, strides, offset: 0 }).runs()[..] {
@@ -179,24 +189,24 @@ mod tests {
     fn rows_by_rows_is_a_product_of_the_transposes_in_the_other_order() {
         let layout = DotLayout { m: 64, n: 48, k: 32, a: (32, 1), b: (48, 1), c: (48, 1), batch: vec![] };
         let works = products(&layout, Factor::F32);
-        let [Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+        let [Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
         assert_eq!((p.m, p.n, p.k, p.batch), (48, 64, 32, 1));
         assert_eq!((p.a.transposed, p.a.leading, p.b.transposed, p.b.leading, p.c.leading), (false, 48, false, 32, 48));
     }
 
     #[test]
-    fn heads_that_lie_inside_rows_are_put_in_order_first() {
+    fn heads_inside_rows_are_copied_first() {
         // Queries and keys of 2 images, 3 heads of 16, in rows of 144.
         let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
         let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };
         let works = products(&layout, Factor::F32);
-        let [Work::Kernel(_), Work::Kernel(_), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
-        assert_eq!((p.batch, p.a.apart, p.c.apart), (6, 48 * 16, 48 * 48));
+        let [Work::Kernel(_), Work::Kernel(_), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
+        assert_eq!((p.batch, p.a.batch_stride, p.c.batch_stride), (6, 48 * 16, 48 * 48));
     }
 
     #[test]
     fn of_two_operands_across_the_sum_the_smaller_is_copied_along_it_in_tf32() {
-        // C = Xᵀ·Y with rows of X and Y one after the other: column-major, A is Yᵀ and B is X.
+        // C = Xᵀ·Y with contiguous rows of X and Y: column-major, A is Yᵀ and B is X.
         let layout = |m: usize, n: usize, k: usize| DotLayout {
             a: (1, m as isize),
             b: (n as isize, 1),
@@ -205,22 +215,22 @@ mod tests {
         };
         for (m, n, of_a) in [(768, 3072, false), (3072, 768, true), (768, 768, true)] {
             let works = products(&layout(m, n, 1574), Factor::Tf32);
-            let [Work::Kernel(copy), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+            let [Work::Kernel(copy), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
             assert_eq!((p.m, p.n, p.k, copy.grid), (n, m, 1574, [25 * 12, 1]));
             let (copied, other) = if of_a { (p.a, p.b) } else { (p.b, p.a) };
-            // Either A is read transposed and so is B, which lies across, or neither is.
+            // Either both A and B are transposed, with B contiguous across k, or neither is.
             assert_eq!((p.a.transposed, p.b.transposed), (of_a, of_a));
             assert_eq!((copied.leading, other.leading), (1576, m.max(n)));
             assert!(copied.at != other.at && copied.alignment() >= 16);
         }
-        let as_it_is = |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Product(_)]);
+        let as_it_is = |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Gemm(_)]);
         let large = layout(768, 768, 1576);
         for factor in [Factor::F32, Factor::Tf32] {
             assert_eq!(as_it_is(&large, factor), factor == Factor::F32);
             for short in [layout(768, 768, 252), layout(252, 768, 1576), layout(768, 252, 1576)] {
                 assert!(as_it_is(&short, factor));
             }
-            // One of them along the sum; rows that do not begin at multiples of 16 bytes.
+            // One contiguous along k; rows not aligned to 16 bytes.
             assert!(as_it_is(&DotLayout { a: (1576, 1), ..large.clone() }, factor));
             assert!(as_it_is(&DotLayout { b: (1, 1576), ..large.clone() }, factor));
             assert!(as_it_is(&layout(767, 768, 1576), factor));

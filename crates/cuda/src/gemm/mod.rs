@@ -1,4 +1,4 @@
-//! Matrix products by cuBLASLt: lowering, keys, and the choice of an algorithm.
+//! Matrix products by cuBLASLt: lowering, keys, and algorithm selection.
 
 pub(crate) mod algo_cache;
 pub(crate) mod cublaslt;

@@ -1,6 +1,6 @@
-//! Buffers on a GPU.
+//! Storage of buffers on a GPU.
 
-use crate::runtime::device::{Device, Memory, failed};
+use crate::runtime::device::{Device, DeviceMemory, failed};
 use bilevel_graph::{Buffer, Meta, Result, Storage};
 use cudarc::driver::{result, sys};
 use std::any::Any;
@@ -9,29 +9,29 @@ use std::sync::Arc;
 
 /// The memory of one buffer. It is dropped before the device it belongs to.
 pub(crate) struct CudaStorage {
-    memory: Memory,
+    memory: DeviceMemory,
     bytes: usize,
     device: Arc<Device>,
 }
 
 impl CudaStorage {
-    /// A buffer of zeros.
+    /// Allocates a buffer of zeros.
     pub fn buffer(meta: &Meta, device: &Arc<Device>) -> Result<Buffer> {
         let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
-        let memory = Memory::new(device, bytes)?;
+        let memory = DeviceMemory::new(device, bytes)?;
         let storage = CudaStorage { memory, bytes, device: device.clone() };
-        // SAFETY: nobody else knows the storage yet.
+        // SAFETY: the storage is not shared yet.
         unsafe { storage.zero()? };
         Ok(Buffer::new(meta.clone(), Box::new(storage)))
     }
 
-    /// The storage of a buffer that belongs to this device.
+    /// Returns the storage of a buffer on this device.
     pub fn of<'a>(buffer: &'a Buffer, device: &Arc<Device>) -> Option<&'a CudaStorage> {
         let storage: &CudaStorage = buffer.storage().as_any().downcast_ref()?;
         Arc::ptr_eq(&storage.device, device).then_some(storage)
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> sys::CUdeviceptr {
         self.memory.start
     }
@@ -45,9 +45,9 @@ impl Storage for CudaStorage {
         self.device.enter()?;
         self.device.count_to_device(bytes.len());
         let (to, queue) = (self.start() + first as u64, self.device.queue());
-        // SAFETY: the caller's promise; the bytes are not let go of before they are copied.
+        // SAFETY: the caller's promise; the bytes live until they are copied.
         unsafe {
-            // A single number goes along with the command; nobody has to wait.
+            // A single word is part of the command, so no wait is needed.
             if let &[a, b, c, d] = bytes {
                 let word = u32::from_ne_bytes([a, b, c, d]);
                 return sys::cuMemsetD32Async(to, word, 1, queue).result().map_err(|e| failed("write memory", e));

@@ -1,14 +1,14 @@
-//! A GPU with its one queue of work, and what the programs on it share: kernels that were loaded, and scratch memory.
+//! A GPU with its main stream and the state that programs share: loaded kernels, libraries and scratch memory.
 
 use crate::compile::disk_cache::Cache;
 use crate::compile::nvrtc::{Architecture, compile_all};
 use crate::compile::stats::Clock;
 use crate::conv::cudnn::Dnn;
-use crate::gemm::select::Products;
+use crate::gemm::select::GemmSelector;
 use crate::runtime::dynlib::{Missing, open_meanwhile, require};
-use crate::schedule::loop_pipeline::CHAIN_STREAMS;
+use crate::schedule::loop_pipeline::PIPELINE_STREAMS;
 use bilevel_graph::{Error, ErrorKind, Result};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use cudarc::driver::{result, sys};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -16,23 +16,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// Streams that the branches of a step can use.
+/// The number of streams for concurrent work within a step; more gain nothing (decision 020).
 pub(crate) const STREAMS: usize = 3;
-/// The priority of streams whose work comes first; others have 0, and more urgent is less.
-const FIRST: i32 = -1;
-/// The number of the queue among the streams of a GPU.
+/// The priority of streams on the critical path; others have 0, and lower is more urgent.
+const HIGH_PRIORITY: i32 = -1;
+/// The index of the main stream.
 pub(crate) const QUEUE: usize = 0;
-/// The number of the first stream that work is recorded on.
+/// The index of the first stream for capture.
 pub(crate) const BRANCH: usize = 1;
 
-/// The error for a call of the driver that failed.
+/// Returns the error for a failed driver call.
 pub(crate) fn failed(what: &str, error: result::DriverError) -> Error {
     let said = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
     let said = said.unwrap_or_else(|| format!("{:?}", error.0));
     Error::new(ErrorKind::Device { what: format!("the GPU could not {what}: {said}") })
 }
 
-/// A GPU. All work on it is put in one queue, in which it runs in order.
+/// A GPU. All its work is submitted to one main stream, in order.
 pub(crate) struct Device {
     pub ordinal: usize,
     pub name: String,
@@ -40,35 +40,35 @@ pub(crate) struct Device {
     pub total_bytes: usize,
     handle: sys::CUdevice,
     context: sys::CUcontext,
-    /// The queue, then the streams that branches of a graph are recorded on. Other threads have and free memory in the queue, and read and write
-    /// it, which must not become part of a recording.
+    /// The main stream, then the streams for capture. Other threads allocate, read and write memory in the main stream,
+    /// which must not become part of a capture.
     streams: Vec<sys::CUstream>,
-    products: OnceLock<Result<Products>>,
-    /// Who opens the library of products, until somebody waits for it.
-    opening: Mutex<Option<JoinHandle<Result<Products>>>>,
+    products: OnceLock<Result<GemmSelector>>,
+    /// The thread that opens cuBLASLt, until it is joined.
+    opening: Mutex<Option<JoinHandle<Result<GemmSelector>>>>,
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
     kernels: Mutex<Kernels>,
-    /// A claim on some kernels was given up: they are there, or could not be had.
+    /// Signalled when another thread finishes (or fails) compiling kernels it claimed.
     loaded: Condvar,
     scratch: Mutex<Scratch>,
-    /// The most bytes of scratch memory that a program so far was planned to take.
+    /// The largest scratch memory of any program planned so far, in bytes.
     scratch_bytes: AtomicUsize,
     to_host: AtomicU64,
     to_device: AtomicU64,
     pub clock: Clock,
 }
 
-/// Kernels that were loaded, by their text, and the code they are part of, by the name under which it is kept.
+/// Loaded kernels by their text, and loaded modules by their cache key.
 #[derive(Default)]
 struct Kernels {
     by_text: HashMap<String, Function>,
     modules: HashMap<String, sys::CUmodule>,
-    /// Texts that a thread compiles now.
+    /// Texts that a thread is compiling.
     claimed: HashSet<String>,
 }
 
-/// A kernel that was loaded.
+/// A loaded kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Function(pub sys::CUfunction);
 
@@ -76,69 +76,70 @@ pub(crate) struct Function(pub sys::CUfunction);
 unsafe impl Send for Function {}
 // SAFETY: as for `Function`.
 unsafe impl Send for Device {}
-// SAFETY: the driver's calls may be made from several threads at once. What more is needed, such as order among those that put work in the
-// queue, is behind locks.
+// SAFETY: driver calls may be made from several threads at once. Locks provide any further order that is needed, such
+// as that of submissions to the main stream.
 unsafe impl Sync for Device {}
 
-/// Memory that runs use in turn. Its holder may put work in the queue.
+/// Memory that runs share in turn. Its holder may submit to the main stream.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    memory: Option<Memory>,
+    memory: Option<DeviceMemory>,
 }
 
 impl Scratch {
-    /// Memory of at least this many bytes: what is there, or else as much as the programs planned so far will need if that can be had.
+    /// Returns memory of at least this many bytes; grows it to the largest scratch memory of all planned programs, if
+    /// that can be allocated.
     pub fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<sys::CUdeviceptr> {
         if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
             self.memory = None;
             let most = device.scratch_bytes.load(Ordering::Relaxed).max(bytes);
-            self.memory = Some(Memory::new(device, most).or_else(|_| Memory::new(device, bytes))?);
+            self.memory = Some(DeviceMemory::new(device, most).or_else(|_| DeviceMemory::new(device, bytes))?);
         }
         Ok(self.start())
     }
 
-    /// The address of what is there.
+    /// Returns its address.
     pub fn start(&self) -> sys::CUdeviceptr {
         self.memory.as_ref().map_or(0, |memory| memory.start)
     }
 }
 
 /// Memory of a GPU.
-pub(crate) struct Memory {
+pub(crate) struct DeviceMemory {
     device: std::sync::Weak<Device>,
     pub start: sys::CUdeviceptr,
     pub bytes: usize,
 }
 
-impl Memory {
-    /// Of this many bytes, not cleared.
+impl DeviceMemory {
+    /// Allocates this many bytes, uninitialised.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
         device.enter()?;
-        // SAFETY: the context is current; memory is freed when this is dropped, in the order of the queue.
+        // SAFETY: the context is current; memory is freed in stream order when this is dropped.
         let start = unsafe { result::malloc_async(device.queue(), bytes.max(256)) }.map_err(|error| {
             if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
                 Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: device.free_bytes() })
             } else {
-                failed("give memory", error)
+                failed("allocate memory", error)
             }
         })?;
-        Ok(Memory { device: Arc::downgrade(device), start, bytes })
+        Ok(DeviceMemory { device: Arc::downgrade(device), start, bytes })
     }
 }
 
-impl Drop for Memory {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if let Some(device) = self.device.upgrade()
             && device.enter().is_ok()
         {
-            // SAFETY: made by this queue, and everything that used it was put in the queue before.
+            // SAFETY: allocated in this stream, and all work that used it was submitted before.
             let _ = unsafe { result::free_async(self.start, device.queue()) };
         }
     }
 }
 
 impl Device {
-    /// Number of GPUs the driver knows.
+    /// Returns the number of GPUs.
     pub fn count() -> Result<usize> {
         require(Missing::Driver)?;
         result::init().map_err(|e| failed("be used", e))?;
@@ -160,7 +161,7 @@ impl Device {
             return Err(Error::new(ErrorKind::Device { what }));
         }
         let (handle, name, architecture, total_bytes) = Self::look(ordinal)?;
-        // SAFETY: the device exists; its context is released when this is dropped, after all that was made in it.
+        // SAFETY: the device exists; its context is released when this is dropped, after all that was created in it.
         unsafe {
             let context = result::primary_ctx::retain(handle).map_err(|e| failed("be opened", e))?;
             result::ctx::set_current(context).map_err(|e| failed("be opened", e))?;
@@ -169,21 +170,21 @@ impl Device {
                 return Err(missing.into());
             }
             let mut streams = vec![];
-            for number in 0..BRANCH + CHAIN_STREAMS {
-                // What a chain of steps waits for the longest comes first.
-                let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { FIRST } else { 0 };
+            for number in 0..BRANCH + PIPELINE_STREAMS {
+                // The critical path of a pipeline has priority.
+                let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { HIGH_PRIORITY } else { 0 };
                 let (mut stream, kind) = (std::ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING);
                 let made = sys::cuStreamCreateWithPriority(&mut stream, kind as u32, priority).result();
-                streams.push(made.map(|()| stream).map_err(|e| failed("make a queue", e))?);
+                streams.push(made.map(|()| stream).map_err(|e| failed("create a stream", e))?);
             }
-            // Memory that was given back stays with the process, so that it can be had again at once.
+            // Freed memory stays in the process's pool, so that it can be reused at once.
             if let Ok(pool) = result::device::get_mem_pool(handle) {
                 let mut keep = u64::MAX;
                 let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
                 let _ = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut keep).cast());
             }
             let (cache, kernels, scratch) = (Cache::of_user(), Mutex::default(), Mutex::default());
-            let opening = Mutex::new(Some(open_products(Context(context), cache.clone(), name.clone())));
+            let opening = Mutex::new(Some(open_products(DeviceContext(context), cache.clone(), name.clone())));
             let device = Device {
                 ordinal,
                 name,
@@ -208,7 +209,7 @@ impl Device {
         }
     }
 
-    /// Handle, name, kind and memory of a GPU, without opening it.
+    /// Returns handle, name, architecture and memory of a GPU without opening it.
     pub fn look(ordinal: usize) -> Result<(sys::CUdevice, String, Architecture, usize)> {
         use sys::CUdevice_attribute_enum as A;
         let handle = result::device::get(ordinal as i32).map_err(|e| failed("be found", e))?;
@@ -224,29 +225,29 @@ impl Device {
         Ok((handle, name, Architecture((major * 10 + minor) as u32), bytes))
     }
 
-    /// Makes the GPU the one that this thread talks to.
+    /// Makes the GPU's context current in this thread.
     pub fn enter(&self) -> Result<()> {
         // SAFETY: the context lives as long as the device.
         unsafe { result::ctx::set_current(self.context) }.map_err(|e| failed("be used", e))
     }
 
-    /// The queue.
+    /// Returns the main stream.
     pub fn queue(&self) -> sys::CUstream {
         self.streams[QUEUE]
     }
 
-    /// The stream with this number: [`QUEUE`], or one of a branch, from [`BRANCH`] on.
+    /// Returns a stream: [`QUEUE`], or one for capture from [`BRANCH`] on.
     pub fn stream(&self, number: usize) -> sys::CUstream {
         self.streams[number]
     }
 
-    /// Waits until everything in the queue is done.
+    /// Waits for all work in the main stream.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the queue lives as long as the device.
         unsafe { result::stream::synchronize(self.queue()) }.map_err(|e| failed("finish its work", e))
     }
 
-    /// Bytes that can still be had: those the driver has, and those this process gave back.
+    /// Returns the bytes that can still be allocated, including this process's pool.
     pub fn free_bytes(&self) -> Option<u64> {
         use sys::CUmemPool_attribute as A;
         self.enter().ok()?;
@@ -263,7 +264,7 @@ impl Device {
         Some(free as u64 + idle)
     }
 
-    /// The most bytes that buffers and scratch memory of this process ever took at once.
+    /// Returns the peak of bytes allocated by this process.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.enter().ok()?;
         let mut peak = 0u64;
@@ -276,7 +277,7 @@ impl Device {
         Some(peak)
     }
 
-    /// From here on, the most is what is in use now.
+    /// Resets the peak to the bytes in use now.
     pub fn forget_peak(&self) -> Result<()> {
         self.enter()?;
         let mut none = 0u64;
@@ -285,39 +286,39 @@ impl Device {
             let pool = result::device::get_mem_pool(self.handle).map_err(|e| failed("be asked for its memory", e))?;
             let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
             let set = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut none).cast());
-            set.result().map_err(|e| failed("count its memory anew", e))
+            set.result().map_err(|e| failed("reset its peak memory", e))
         }
     }
 
-    /// Counts bytes on their way to the host.
+    /// Counts bytes copied to the host.
     pub fn count_to_host(&self, bytes: usize) {
         self.to_host.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes on their way from the host.
+    /// Counts bytes copied from the host.
     pub fn count_to_device(&self, bytes: usize) {
         self.to_device.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes that went to the host, and from it.
+    /// Returns the bytes copied to the host, and from it.
     pub fn copied(&self) -> (u64, u64) {
         (self.to_host.load(Ordering::Relaxed), self.to_device.load(Ordering::Relaxed))
     }
 
-    /// The library of products. It opens on a thread of its own; who needs it first waits for that.
-    pub fn products(&self) -> Result<&Products> {
+    /// Returns cuBLASLt, which a background thread opens; the first caller waits for it.
+    pub fn products(&self) -> Result<&GemmSelector> {
         let opened = self.products.get_or_init(|| {
             let thread = self.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
             match thread.map(JoinHandle::join) {
                 Some(Ok(opened)) => opened,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Err(lacks("the thread that opens cuBLASLt")),
+                None => Err(internal_error("the thread that opens cuBLASLt")),
             }
         });
         opened.as_ref().map_err(Error::clone)
     }
 
-    /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.
+    /// Returns cuDNN, opened on first use; `None` if it is not available.
     pub fn dnn(self: &Arc<Self>) -> Option<&Dnn> {
         self.dnn
             .get_or_init(|| {
@@ -328,18 +329,18 @@ impl Device {
             .as_ref()
     }
 
-    /// The scratch memory, and with it the right to put work in the queue.
+    /// Locks the scratch memory, and with it the main stream.
     pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a program will need this many bytes of scratch memory, so that it need not grow when that program first runs.
+    /// Announces that a program will need this many bytes of scratch memory, so that it need not grow at the first run.
     pub fn expect_scratch(&self, bytes: usize) {
         self.scratch_bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// The kernels with these texts, compiled and loaded where they are not yet. Threads that ask at the same time share the work: each
-    /// compiles what no other is at.
+    /// Returns the kernels with these texts, compiled and loaded if necessary. Concurrent callers share the work: each
+    /// compiles texts that no other claims.
     pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
         self.enter()?;
         loop {
@@ -348,7 +349,7 @@ impl Device {
             while sources.iter().any(|source| kernels.claimed.contains(*source)) {
                 kernels = self.loaded.wait(kernels).unwrap_or_else(PoisonError::into_inner);
             }
-            // Where another thread has failed at one, this one tries it itself, and can say why it cannot be had.
+            // If another thread failed, this one tries again and returns the error.
             let found: Option<Vec<Function>> = sources.iter().map(|text| kernels.by_text.get(*text).copied()).collect();
             if let Some(found) = found {
                 return Ok(found);
@@ -360,7 +361,7 @@ impl Device {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compiles and loads what was claimed.
+    /// Compiles and loads the claimed kernels.
     fn load(&self, claimed: &Claimed) -> Result<()> {
         let texts: Vec<&str> = claimed.texts.iter().map(String::as_str).collect();
         if texts.is_empty() {
@@ -372,7 +373,8 @@ impl Device {
             let module = match modules.get(&unit.key) {
                 Some(module) => *module,
                 None => {
-                    // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
+                    // SAFETY: the code is a complete image for this architecture; modules stay loaded until the process
+                    // ends.
                     let module = unsafe { result::module::load_data(unit.code.as_ptr().cast()) };
                     let module = module.map_err(|e| failed("load a kernel", e))?;
                     modules.insert(unit.key, module);
@@ -391,33 +393,33 @@ impl Device {
     }
 }
 
-/// A context, for a thread to make its own.
+/// A context that another thread can make current.
 #[derive(Clone, Copy)]
-pub(crate) struct Context(sys::CUcontext);
+pub(crate) struct DeviceContext(sys::CUcontext);
 
 // SAFETY: as for functions.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 
-impl Context {
+impl DeviceContext {
     pub fn enter(&self) -> Result<()> {
-        // SAFETY: the device releases its context only after it has waited for the threads that were given it.
+        // SAFETY: the device releases its context only after joining the threads that use it.
         unsafe { result::ctx::set_current(self.0) }.map_err(|e| failed("be used", e))
     }
 }
 
-/// Opens the library of products on a thread of its own.
-fn open_products(context: Context, cache: Cache, device: String) -> JoinHandle<Result<Products>> {
-    std::thread::spawn(move || context.enter().and_then(|()| Products::open(context, &cache, &device)))
+/// Opens cuBLASLt on a background thread.
+fn open_products(context: DeviceContext, cache: Cache, device: String) -> JoinHandle<Result<GemmSelector>> {
+    std::thread::spawn(move || context.enter().and_then(|()| GemmSelector::open(context, &cache, &device)))
 }
 
-/// Kernels that one thread compiles, and nobody else meanwhile; given up when this is dropped, whatever became of them.
+/// Kernels that one thread compiles exclusively; released when dropped, whatever the outcome.
 struct Claimed<'a> {
     device: &'a Device,
     texts: Vec<String>,
 }
 
 impl<'a> Claimed<'a> {
-    /// Those of these texts that are neither there nor claimed, in an order of their own.
+    /// Claims those of these texts that are neither loaded nor claimed, in sorted order.
     fn new(device: &'a Device, sources: &[&str]) -> Self {
         let kernels = &mut *device.kernels();
         let unknown = sources.iter().filter(|text| !kernels.by_text.contains_key(**text));
@@ -445,7 +447,7 @@ impl Drop for Device {
             std::mem::forget(dnn);
             return;
         }
-        // SAFETY: nobody can use the device any more; what was allocated is given back with the context.
+        // SAFETY: the device is no longer in use; its allocations are released with the context.
         unsafe {
             let _ = result::stream::synchronize(self.queue());
             if let Some(memory) = self.scratch.get_mut().unwrap_or_else(PoisonError::into_inner).memory.take() {

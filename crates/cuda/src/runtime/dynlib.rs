@@ -1,7 +1,8 @@
-//! Where the driver and the libraries are, and what to say where they are not.
+//! Locates the driver and the libraries, and describes missing ones.
 //!
-//! A library is taken from where the system finds it; else from `CUDA_PATH`, the usual folder, or the NVIDIA packages of the
-//! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: a later request by name then finds it.
+//! A library is loaded from the system's search path. Otherwise it is loaded by its full path from `CUDA_PATH`, the
+//! usual folder, or NVIDIA's packages in the Python environment that `BILEVEL_CUDA_PYTHON` names; later requests by
+//! name then find it.
 
 use bilevel_graph::{Error, ErrorKind};
 use std::ffi::OsStr;
@@ -11,26 +12,26 @@ use std::sync::OnceLock;
 /// The variable that names a Python environment with NVIDIA's packages.
 const PYTHON: &str = "BILEVEL_CUDA_PYTHON";
 
-/// What a GPU cannot be used without, and what makes it faster.
+/// A library that a GPU needs, or that makes it faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The driver, `libcuda.so.1`.
     Driver,
-    /// The compiler of kernels, NVRTC.
+    /// The kernel compiler, NVRTC.
     Nvrtc,
-    /// The library of matrix products, cuBLASLt.
+    /// The library for matrix products, cuBLASLt.
     CublasLt,
-    /// The library of convolutions, cuDNN. Without it they are matrix products, which is slower.
+    /// The library for convolutions, cuDNN. Without it convolutions are slower.
     Cudnn,
 }
 
 impl Missing {
-    /// Whether a GPU cannot be used without it.
+    /// True if a GPU cannot be used without it.
     pub fn is_needed(self) -> bool {
         self != Missing::Cudnn
     }
 
-    /// What is missing and what to do about it, in one sentence.
+    /// Returns a sentence that says which part is missing and how to install it.
     pub fn sentence(self) -> String {
         let elsewhere = format!("or name its folder in CUDA_PATH, or a Python environment that has it in {PYTHON}");
         match self {
@@ -58,7 +59,8 @@ impl From<Missing> for Error {
     }
 }
 
-/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN, the last, is optional.
+/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN, the last, is
+/// optional.
 ///
 /// ```
 /// for (library, found) in bilevel_cuda::found_libraries() {
@@ -69,12 +71,12 @@ pub fn found_libraries() -> [(Missing, bool); 4] {
     [Missing::Driver, Missing::Nvrtc, Missing::CublasLt, Missing::Cudnn].map(|library| (library, is_there(library)))
 }
 
-/// An error where a library is not there.
+/// Returns an error if a library is missing.
 pub(crate) fn require(library: Missing) -> Result<(), Missing> {
     if is_there(library) { Ok(()) } else { Err(library) }
 }
 
-/// Opens the libraries that a GPU cannot be used without on a thread of its own, while the GPU itself is opened.
+/// Loads the required libraries on a background thread while the GPU is opened.
 pub(crate) fn open_meanwhile() {
     std::thread::spawn(|| [Missing::Nvrtc, Missing::CublasLt].map(is_there));
 }
@@ -88,24 +90,24 @@ fn is_there(library: Missing) -> bool {
             Missing::CublasLt => "cublasLt",
             Missing::Cudnn => "cudnn",
         };
-        // A request by name comes again where a folder has it: that is how its functions will be looked for.
+        // Found in a folder: the request by name is repeated, because functions are resolved by name.
         by_name(name) || (folders().iter().any(|folder| open_with_parts(folder, name)) && by_name(name))
     })
 }
 
-/// Opens a library as the declarations of its functions will look for it.
+/// Loads a library under the name by which its functions are resolved.
 fn by_name(name: &str) -> bool {
     cudarc::get_lib_name_candidates(name).iter().any(keep_open)
 }
 
-/// Opens a library and keeps it open: to close cuBLASLt, which has half a gigabyte, and to open it again when it is first used would
-/// take a third of a second.
+/// Loads a library and keeps it loaded: unloading cuBLASLt (half a gigabyte) and loading it again would take a third of
+/// a second.
 fn keep_open(file: impl AsRef<OsStr>) -> bool {
-    // SAFETY: NVIDIA's libraries run no code of note when they are opened.
+    // SAFETY: NVIDIA's libraries run no relevant code when loaded.
     unsafe { libloading::Library::new(file) }.map(std::mem::forget).is_ok()
 }
 
-/// Folders outside the library path that may have libraries.
+/// Returns further folders that may contain libraries.
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("CUDA_PATH").map(PathBuf::from);
     let roots = named.into_iter().chain([PathBuf::from("/usr/local/cuda")]);
@@ -126,7 +128,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Opens a library, and beside it what NVRTC would otherwise look for by name when it first compiles.
+/// Loads a library, and the companion that NVRTC would otherwise look for by name at its first compilation.
 fn open_with_parts(folder: &Path, name: &str) -> bool {
     let opened = open_in(folder, &format!("lib{name}.so"));
     if opened {
@@ -135,7 +137,7 @@ fn open_with_parts(folder: &Path, name: &str) -> bool {
     opened
 }
 
-/// Opens a library of this name, whatever its version.
+/// Loads a library of this name in any version.
 fn open_in(folder: &Path, name: &str) -> bool {
     entries(folder).iter().rev().any(|path| {
         path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name)) && keep_open(path)
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_in_one_sentence_with_what_to_do() {
+    fn a_missing_library_is_described_in_one_sentence_with_a_remedy() {
         let names = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
         for ((library, _), name) in found_libraries().into_iter().zip(names) {
             let said = Error::from(library).to_string();

@@ -1,31 +1,31 @@
-//! Marks between pieces of work in a stream, for other streams to wait for or to tell the time by.
+//! CUDA events, for synchronisation between streams and for timing.
 
 use cudarc::driver::{result, sys};
 
-type Answer<T> = Result<T, result::DriverError>;
+type DriverResult<T> = Result<T, result::DriverError>;
 
-/// Events made for one purpose, and destroyed when it is served.
+/// Events that are destroyed together.
 pub(crate) struct Events {
     made: Vec<sys::CUevent>,
     kind: sys::CUevent_flags,
 }
 
 impl Events {
-    /// To be waited for.
+    /// Creates events for synchronisation.
     pub fn new() -> Self {
         Events { made: vec![], kind: sys::CUevent_flags::CU_EVENT_DISABLE_TIMING }
     }
 
-    /// To tell the time by.
+    /// Creates events for timing.
     pub fn timed() -> Self {
         Events { made: vec![], kind: sys::CUevent_flags::CU_EVENT_DEFAULT }
     }
 
-    /// An event after what is in a stream now.
+    /// Records an event in a stream.
     ///
     /// # Safety
-    /// The stream must be a living one.
-    pub unsafe fn after(&mut self, stream: sys::CUstream) -> Answer<sys::CUevent> {
+    /// The stream must be alive.
+    pub unsafe fn after(&mut self, stream: sys::CUstream) -> DriverResult<sys::CUevent> {
         let event = result::event::create(self.kind)?;
         self.made.push(event);
         // SAFETY: the event was just made; the caller's promise.
@@ -33,17 +33,17 @@ impl Events {
         Ok(event)
     }
 
-    /// What is put in a stream from now on waits for an event.
+    /// Makes later work in a stream wait for an event.
     ///
     /// # Safety
-    /// Both must be living ones.
-    pub unsafe fn wait(stream: sys::CUstream, event: sys::CUevent) -> Answer<()> {
+    /// Both must be alive.
+    pub unsafe fn wait(stream: sys::CUstream, event: sys::CUevent) -> DriverResult<()> {
         // SAFETY: the caller's promise.
         unsafe { result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
     }
 
-    /// Seconds from each event to the next, which must all have happened.
-    pub fn seconds(&self) -> Answer<Vec<f64>> {
+    /// Returns the seconds between consecutive events, all of which must have completed.
+    pub fn seconds(&self) -> DriverResult<Vec<f64>> {
         let seconds = |(&from, &to): (&sys::CUevent, &sys::CUevent)| {
             // SAFETY: both were made above and are not yet destroyed.
             let milliseconds = unsafe { result::event::elapsed(from, to)? };

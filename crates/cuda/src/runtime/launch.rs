@@ -1,31 +1,31 @@
-//! Work put in a stream, with the addresses of its places.
+//! Submits the work of a step to a stream.
 
 use crate::codegen::{Arg, Launch};
 use crate::compile::step::Work;
-use crate::conv::cudnn::Convolved;
-use crate::gemm::cublaslt::Prepared;
+use crate::conv::cudnn::PreparedConv;
+use crate::gemm::cublaslt::PreparedGemm;
 use crate::runtime::device::{Device, Function, failed};
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{Place, lacks};
+use bilevel_plan::{Place, internal_error};
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// What is needed to start a piece of work.
-pub(crate) enum Ready {
+/// The resources needed to launch a step.
+pub(crate) enum PreparedLaunch {
     Kernel(Function),
-    Product(Arc<Prepared>),
-    Convolution(Convolved),
+    Gemm(Arc<PreparedGemm>),
+    Convolution(PreparedConv),
     Copy,
 }
 
-/// Puts work in the stream of a branch. Told where each place is, and the record of failed checks.
+/// Submits work to a stream, given the address of each place and of the record of failed checks.
 ///
 /// # Safety
-/// All memory that the work uses must be at these addresses, and nobody else may use it meanwhile.
+/// All memory that the work uses must be at these addresses, with no concurrent use.
 pub(crate) unsafe fn start(
     device: &Arc<Device>,
-    (work, ready): (&Work, &Ready),
+    (work, ready): (&Work, &PreparedLaunch),
     (address, error): (impl Fn(Place) -> u64, u64),
     branch: usize,
 ) -> Result<()> {
@@ -38,35 +38,35 @@ pub(crate) unsafe fn start(
     // SAFETY: the caller's promise.
     unsafe {
         match (work, ready) {
-            (Work::Kernel(kernel), Ready::Kernel(function)) => launch(kernel, *function, at, stream),
-            (Work::Product(product), Ready::Product(prepared)) => {
+            (Work::Kernel(kernel), PreparedLaunch::Kernel(function)) => launch(kernel, *function, at, stream),
+            (Work::Gemm(product), PreparedLaunch::Gemm(prepared)) => {
                 let addresses = [at(product.a.at), at(product.b.at), at(product.c.at), address(product.workspace)];
                 device.products()?.blas().run(prepared, addresses, stream)
             }
-            (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
+            (Work::Convolution { at: places, workspace, .. }, PreparedLaunch::Convolution(convolved)) => {
                 let [x, w, y] = places.map(at);
-                let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                 dnn.run(convolved, [x, w, y, address(*workspace)], branch)
             }
             (Work::Copy { from, to, bytes }, _) => {
                 let (from, to) = (address(*from), address(*to));
                 result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
             }
-            _ => Err(lacks("how to start a step")),
+            _ => Err(internal_error("the prepared launch of a step")),
         }
     }
 }
 
-/// Bytes of shared memory that a block has without asking for more.
-const SHARED: u32 = 48 << 10;
+/// The dynamic shared memory of a block in bytes that needs no opt-in.
+const DEFAULT_SMEM_BYTES: u32 = 48 << 10;
 
-/// Starts a kernel.
+/// Launches a kernel.
 ///
 /// # Safety
 /// As for [`start`].
 unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, stream: sys::CUstream) -> Result<()> {
     let long = launch.source.starts_with("typedef u64 U;");
-    // Every argument in eight bytes of its own, as the kernel's type of it lies in memory.
+    // Each argument occupies eight bytes, in the representation of its kernel type.
     let words: Vec<[u8; 8]> = launch
         .args
         .iter()
@@ -83,17 +83,17 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
             word
         })
         .collect();
-    // Those of several kernels in one are a single argument, in which they lie as they do here.
+    // A batched launch takes all arguments as one array.
     let given = if launch.parts > 1 { &words[..1] } else { &words[..] };
     let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
     let ([x, y], z, block) = (launch.grid, launch.parts, launch.block);
-    if launch.shared > SHARED {
+    if launch.shared > DEFAULT_SMEM_BYTES {
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
         unsafe { result::function::set_function_attribute(function.0, most, launch.shared as i32) }
-            .map_err(|e| failed("give a kernel the shared memory it needs", e))?;
+            .map_err(|e| failed("set the shared memory of a kernel", e))?;
     }
     // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
     unsafe { result::launch_kernel(function.0, (x, y, z), (block, 1, 1), launch.shared, stream, &mut pointers) }
-        .map_err(|e| failed("start a kernel", e))
+        .map_err(|e| failed("launch a kernel", e))
 }

@@ -1,14 +1,14 @@
-//! What a planned program is made of, and how long its parts take.
+//! Descriptions and profiles of compiled programs.
 
 use crate::compile::step::{Span, Step, Work};
 use crate::runtime::capture::Captured;
 use crate::runtime::device::BRANCH;
-use crate::runtime::run::{CudaRun, Stretch};
-use crate::schedule::streams::{longest, needs};
+use crate::runtime::run::{CudaRun, GraphSegment};
+use crate::schedule::streams::{critical_path, dependencies};
 use bilevel_graph::{Result, Runnable};
 
 impl CudaRun {
-    /// A line for each step, for people who want to see what was fused.
+    /// Returns one line per step, which shows the result of fusion.
     pub fn describe(&self) -> String {
         let part = |name: &str, steps: &[Step]| -> String {
             steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
@@ -16,19 +16,19 @@ impl CudaRun {
         let memory = format!(
             "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
             self.planned.plan.bound_bytes,
-            self.planned.plan.kept_bytes,
+            self.planned.plan.persistent_bytes,
             self.planned.plan.arena_bytes,
             self.planned.plan.kernels().count(),
             self.planned.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
         );
         memory
             + &part("once", &self.planned.plan.prologue)
-            + &part("first", &self.planned.plan.seeds)
+            + &part("first", &self.planned.plan.initial_casts)
             + &part("step", &self.planned.plan.body)
             + &part("end", &self.planned.plan.finish)
     }
 
-    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long it took; for profiles.
+    /// Runs each step of an iteration by itself, `times` times in a row as a graph, and returns its time.
     pub fn profile(&mut self, times: u32) -> Result<Vec<Profiled>> {
         self.run(0..1)?;
         let CudaRun { bindings, planned } = self;
@@ -36,15 +36,15 @@ impl CudaRun {
         let scratch = device.scratch();
         let bases = planned.bases(bindings, scratch.start());
         let loops = !bindings.program().carries.is_empty();
-        let (steps, body) = planned.stretch(if loops { Stretch::Lean } else { Stretch::Step });
+        let (steps, body) = planned.segment(if loops { GraphSegment::CarryOnly } else { GraphSegment::Step });
         let mut found: Vec<Profiled> = vec![];
         for (step, ready) in steps.iter().zip(&body.ready) {
-            // SAFETY: as in `execute`; what the steps compute is not used.
+            // SAFETY: as in `execute`; the results are not used.
             let graph = unsafe {
                 let put = || (0..times).try_for_each(|_| planned.start(step, ready, &bases, BRANCH));
                 Captured::new(device.stream(BRANCH), put)?
             };
-            // The first time loads kernels, and clocks rise: the best counts.
+            // The first run loads kernels, and clocks rise: the best run counts.
             let mut seconds = f64::INFINITY;
             for _ in 0..3 {
                 device.wait()?;
@@ -57,23 +57,23 @@ impl CudaRun {
             found.push(Profiled { what: described(step), seconds, decisive: false });
         }
         let seconds: Vec<f64> = found.iter().map(|part| part.seconds).collect();
-        longest(&needs(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
+        critical_path(&dependencies(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
         Ok(found)
     }
 }
 
-/// A part of a step, and how long it takes by itself.
+/// A step and its time by itself.
 #[derive(Clone, Debug)]
 pub struct Profiled {
-    /// What it does, in a few words.
+    /// A short description.
     pub what: String,
-    /// How long it takes.
+    /// Its time.
     pub seconds: f64,
-    /// It is one of the parts that wait for each other the longest: the step cannot be faster than they are.
+    /// Whether it is on the critical path.
     pub decisive: bool,
 }
 
-/// A step in a few words.
+/// Returns a short description of a step.
 fn described(step: &Step) -> String {
     match &step.work {
         Work::Kernel(launch) => {
@@ -91,7 +91,7 @@ fn described(step: &Step) -> String {
                 first.trim()
             )
         }
-        Work::Product(p) => {
+        Work::Gemm(p) => {
             format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
         }
         Work::Convolution { geometry, .. } => format!("convolution {geometry:?}"),

@@ -1,212 +1,215 @@
-//! A planned program on a GPU: bound to buffers, run for some steps.
+//! Executes a compiled program: bound to buffers, for a range of steps.
 
 use crate::compile::failure_record;
-use crate::compile::plan::{Plan, Space, plan_with};
-use crate::compile::stats::Part;
+use crate::compile::plan::{MemoryBudget, Plan, plan_with};
+use crate::compile::stats::Phase;
 use crate::compile::step::{Step, Work};
 use crate::conv::cudnn::Dnn;
-use crate::gemm::select::Products;
+use crate::gemm::select::GemmSelector;
 use crate::runtime::buffer::CudaStorage;
 use crate::runtime::capture::Captured;
-use crate::runtime::device::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
+use crate::runtime::device::{BRANCH, Device, DeviceMemory, Function, QUEUE, STREAMS, failed};
 use crate::runtime::events::Events;
-use crate::runtime::launch::{Ready, start};
-use crate::schedule::loop_pipeline::{CHAIN_STREAMS, Overlap, Part as Of};
-use crate::schedule::loop_stages::{Halves, Staggered};
-use crate::schedule::streams::{Turn, turns};
+use crate::runtime::launch::{PreparedLaunch, start};
+use crate::schedule::loop_pipeline::{LoopPipeline, PIPELINE_STREAMS, PipelinePart};
+use crate::schedule::loop_stages::{StagedLoop, Stages};
+use crate::schedule::streams::{StreamSlot, assign_streams};
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
-use bilevel_plan::{IndexCheck, Place, Region, lacks};
+use bilevel_plan::{IndexCheck, Place, Region, internal_error};
 use cudarc::driver::{result, sys};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Graphs kept of one program: it may be bound to several sets of buffers in turn.
-const GRAPHS: usize = 12;
+/// The maximum number of cached graphs per program, which may be bound to several sets of buffers in turn.
+const MAX_CACHED_GRAPHS: usize = 12;
 
-/// A program planned for a GPU.
+/// A program compiled for a GPU.
 pub struct CudaRun {
     pub(crate) bindings: Bindings,
-    pub(crate) planned: Planned,
+    pub(crate) planned: Executable,
 }
 
-/// All of a run but its buffers.
-pub(crate) struct Planned {
+/// A compiled program with its memory, without its buffers.
+pub(crate) struct Executable {
     pub plan: Plan,
     pub device: Arc<Device>,
     prologue: Body,
-    seeds: Vec<Ready>,
+    initial_casts: Vec<PreparedLaunch>,
     body: Body,
-    lean: Option<Body>,
-    finish: Vec<Ready>,
-    chains: Option<Chains>,
-    kept: Memory,
-    error: Memory,
+    carry_only: Option<Body>,
+    finish: Vec<PreparedLaunch>,
+    pipeline_launches: Option<PipelineLaunches>,
+    kept: DeviceMemory,
+    error: DeviceMemory,
     graphs: Vec<Recorded>,
-    /// The prologue has run, on these buffers and versions of its inputs.
+    /// The buffers and versions of its inputs with which the prologue last ran.
     prologue_of: Option<Vec<(u64, u64)>>,
-    /// It has run at all: what runs again is worth a recording.
+    /// Whether the prologue has run: only repeated work is worth capturing.
     prologue_ran: bool,
 }
 
-/// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue but trials of
-/// products and convolutions, in their turn.
-pub(crate) struct Preparation {
+/// The result of compilation on any thread. It allocates no GPU memory for itself, and submits only trials.
+pub(crate) struct CompiledPlan {
     plan: Plan,
     /// The kernels of all steps, in order.
     functions: Vec<Function>,
-    /// By step of what comes before the loop, of the loop, and of its lean form.
-    turns: [Vec<Turn>; 3],
+    /// By step of the prologue, of the body and of the carry-only body.
+    slots: [Vec<StreamSlot>; 3],
 }
 
-impl Preparation {
-    /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
+impl CompiledPlan {
+    /// Compiles a valid program, with convolutions by cuDNN if given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        Self::within(Space::Some, program, dnn, device)
+        Self::within(MemoryBudget::Relaxed, program, dnn, device)
     }
 
-    fn within(space: Space, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        let strips = device.architecture.has_strips();
-        let plan = device.clock.time(Part::Planning, || plan_with(program, dnn, strips, space))?;
+    fn within(space: MemoryBudget, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
+        let fuses_attention = device.architecture.has_fused_attention();
+        let plan = device.clock.time(Phase::Planning, || plan_with(program, dnn, fuses_attention, space))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-        // The compiler keeps the cores busy, and trials of products the GPU.
+        // Kernel compilation uses the cores while GEMM trials use the GPU.
         let functions = std::thread::scope(|scope| {
-            let functions = scope.spawn(|| device.clock.time(Part::Kernels, || device.functions(&sources)));
-            let chosen = device.clock.time(Part::Products, || choose_products(&plan, device));
+            let functions = scope.spawn(|| device.clock.time(Phase::Kernels, || device.functions(&sources)));
+            let chosen = device.clock.time(Phase::Products, || choose_products(&plan, device));
             let functions = functions.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             chosen.map(|()| functions)
         })?;
-        let turns =
-            [&plan.prologue, &plan.body, plan.lean.as_deref().unwrap_or(&[])].map(|steps| turns(steps, STREAMS));
-        Ok(Preparation { plan, functions, turns })
+        let slots = [&plan.prologue, &plan.body, plan.carry_only.as_deref().unwrap_or(&[])]
+            .map(|steps| assign_streams(steps, STREAMS));
+        Ok(CompiledPlan { plan, functions, slots })
     }
 }
 
-/// Chooses how each product of a plan is computed.
+/// Selects an algorithm for each matrix product of a plan.
 fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.enter()?;
     for step in plan.steps() {
-        if let Work::Product(product) = &step.work {
+        if let Work::Gemm(product) = &step.work {
             device.products()?.prepare(product, device).map_err(|error| error.at(step.location))?;
         }
     }
-    device.products().map(Products::keep_recent)
+    device.products().map(GemmSelector::flush)
 }
 
-/// The memory a program was planned to take, in bytes.
+/// The planned memory of a program, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedBytes {
     /// Inputs and outputs, which other programs may share.
     pub bound: usize,
-    /// What outlives a run.
+    /// Persistent memory.
     pub kept: usize,
-    /// What does not, in memory that programs use in turn.
+    /// The arena, which programs share in turn.
     pub arena: usize,
-    /// The most that is alive at once, with inputs and outputs: what a perfect layout would take.
+    /// The peak of live bytes, with inputs and outputs: a lower bound of any layout.
     pub lower_bound: usize,
 }
 
-/// What is recorded as one: its parts, and which of them run side by side.
+/// Prepared launches and their stream slots.
 pub(crate) struct Body {
-    pub ready: Vec<Ready>,
-    turns: Vec<Turn>,
+    pub ready: Vec<PreparedLaunch>,
+    slots: Vec<StreamSlot>,
 }
 
-/// What chains of steps are made of.
-struct Chains {
-    full: Vec<Ready>,
-    lean: Vec<Ready>,
-    first: Vec<Ready>,
-    last: Vec<Ready>,
+/// The prepared launches of a pipeline.
+struct PipelineLaunches {
+    full: Vec<PreparedLaunch>,
+    carry_only: Vec<PreparedLaunch>,
+    first: Vec<PreparedLaunch>,
+    last: Vec<PreparedLaunch>,
 }
 
-impl Chains {
-    fn ready(&self, part: Of) -> &Ready {
+impl PipelineLaunches {
+    fn ready(&self, part: PipelinePart) -> &PreparedLaunch {
         match part {
-            Of::Full(number) => &self.full[number],
-            Of::Lean(number) => &self.lean[number],
-            Of::First(number) => &self.first[number],
-            Of::Last(number) => &self.last[number],
+            PipelinePart::Full(number) => &self.full[number],
+            PipelinePart::CarryOnly(number) => &self.carry_only[number],
+            PipelinePart::First(number) => &self.first[number],
+            PipelinePart::Last(number) => &self.last[number],
         }
     }
 }
 
-/// What a graph is of.
+/// The part of a program that a graph contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stretch {
-    /// What is the same in every step of the loop.
+pub(crate) enum GraphSegment {
+    /// The loop-invariant prologue.
     Prologue,
-    /// A step of the loop.
+    /// An iteration of the loop.
     Step,
-    /// A step of which nobody will look at the outputs.
-    Lean,
-    /// So many steps, each of which begins before the one before it is over.
-    Chain {
-        /// How many.
+    /// An iteration whose outputs are not needed.
+    CarryOnly,
+    /// Several overlapped iterations.
+    Pipeline {
+        /// The number of iterations.
         count: usize,
-        /// Somebody will look at the outputs of the last.
+        /// Whether the outputs of the last one are needed.
         shows: bool,
     },
-    /// Halves of steps, and whether somebody will look at the outputs of the newest.
-    Staggered(Halves, bool),
+    /// Stages of iterations, and whether the outputs of the newest are needed.
+    Stages(Stages, bool),
 }
 
-/// One of them, recorded for certain addresses.
+/// A graph captured for certain addresses.
 struct Recorded {
-    stretch: Stretch,
+    segment: GraphSegment,
     bases: Vec<u64>,
     graph: Captured,
 }
 
 // SAFETY: the handles may be used from any thread, with the context made current first.
-unsafe impl Send for Planned {}
+unsafe impl Send for Executable {}
 
-impl Planned {
-    /// What was prepared for a program, with memory. Where that is short, and steps one by one need less, they run one by one.
-    pub fn new(preparation: Preparation, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        let takes_more = preparation.plan.overlap.is_some() || preparation.plan.staggered.is_some();
-        match Self::with_memory(preparation, device) {
+impl Executable {
+    /// Allocates memory for a compiled program. If that fails, replans for sequential steps if they need less.
+    pub fn new(compiled: CompiledPlan, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
+        let takes_more = compiled.plan.pipeline.is_some() || compiled.plan.staged.is_some();
+        match Self::with_memory(compiled, device) {
             Err(Error { kind: ErrorKind::OutOfMemory { .. }, .. }) if takes_more => {
-                Self::with_memory(Preparation::within(Space::Least, program, dnn, device)?, device)
+                Self::with_memory(CompiledPlan::within(MemoryBudget::Minimal, program, dnn, device)?, device)
             }
             planned => planned,
         }
     }
 
-    fn with_memory(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
-        let Preparation { plan, functions, turns: [before, turns, lean_turns] } = preparation;
+    fn with_memory(compiled: CompiledPlan, device: &Arc<Device>) -> Result<Self> {
+        let CompiledPlan { plan, functions, slots: [before, slots, carry_only_turns] } = compiled;
         device.enter()?;
         let mut functions = functions.into_iter();
-        let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
+        let mut ready = |steps: &[Step]| -> Result<Vec<PreparedLaunch>> {
             let one = |step: &Step| match &step.work {
-                Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
-                Work::Product(product) => {
+                Work::Kernel(_) => {
+                    functions.next().map(PreparedLaunch::Kernel).ok_or_else(|| internal_error("a kernel"))
+                }
+                Work::Gemm(product) => {
                     let prepared = device.products()?.prepare(product, device);
-                    prepared.map(Ready::Product).map_err(|error| error.at(step.location))
+                    prepared.map(PreparedLaunch::Gemm).map_err(|error| error.at(step.location))
                 }
                 Work::Convolution { geometry, .. } => {
-                    let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                    let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                     let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
-                    Ok(Ready::Convolution(convolved))
+                    Ok(PreparedLaunch::Convolution(convolved))
                 }
-                Work::Copy { .. } => Ok(Ready::Copy),
+                Work::Copy { .. } => Ok(PreparedLaunch::Copy),
             };
             steps.iter().map(one).collect()
         };
-        let (prologue, seeds, body) = (ready(&plan.prologue)?, ready(&plan.seeds)?, ready(&plan.body)?);
-        let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
+        let (prologue, initial_casts, body) = (ready(&plan.prologue)?, ready(&plan.initial_casts)?, ready(&plan.body)?);
+        let carry_only = plan.carry_only.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
-        let chains = match &plan.overlap {
-            Some(Overlap { full, lean, first, last, .. }) => Some(Chains {
+        let pipeline_launches = match &plan.pipeline {
+            Some(LoopPipeline { full, carry_only, first, last, .. }) => Some(PipelineLaunches {
                 full: ready(full)?,
-                lean: ready(lean.as_deref().unwrap_or(&[]))?,
+                carry_only: ready(carry_only.as_deref().unwrap_or(&[]))?,
                 first: ready(first)?,
                 last: ready(last)?,
             }),
             None => None,
         };
-        let (kept, error) =
-            (Memory::new(device, plan.kept_bytes)?, Memory::new(device, failure_record::bytes(plan.checks.len()))?);
+        let (kept, error) = (
+            DeviceMemory::new(device, plan.persistent_bytes)?,
+            DeviceMemory::new(device, failure_record::bytes(plan.checks.len()))?,
+        );
         for (place, dtype, values) in &plan.tables {
             let bytes: Vec<u8> = match dtype {
                 DType::F32 => values.iter().flat_map(|&v| (v as f32).to_ne_bytes()).collect(),
@@ -214,23 +217,23 @@ impl Planned {
                 DType::I32 => values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect(),
             };
             device.count_to_device(bytes.len());
-            // SAFETY: the plan reserved the table's place, in what is kept; the copy is waited for below.
+            // SAFETY: the plan reserved this address in persistent memory; the copy is waited for below.
             unsafe { result::memcpy_htod_async(kept.start + place.offset as u64, &bytes, device.queue()) }
                 .map_err(|e| failed("write memory", e))?;
             device.wait()?;
         }
         device.scratch().reserve(device, plan.arena_bytes)?;
-        let (prologue, body) = (Body { ready: prologue, turns: before }, Body { ready: body, turns });
-        let lean = lean.map(|ready| Body { ready, turns: lean_turns });
-        Ok(Planned {
+        let (prologue, body) = (Body { ready: prologue, slots: before }, Body { ready: body, slots });
+        let carry_only = carry_only.map(|ready| Body { ready, slots: carry_only_turns });
+        Ok(Executable {
             plan,
             device: device.clone(),
             prologue,
-            seeds,
+            initial_casts,
             body,
-            lean,
+            carry_only,
             finish,
-            chains,
+            pipeline_launches,
             kept,
             error,
             graphs: vec![],
@@ -239,7 +242,7 @@ impl Planned {
         })
     }
 
-    /// The address of every region: inputs, outputs, what is kept, the arena.
+    /// Returns the base address of every region: inputs, outputs, persistent memory, arena.
     pub fn bases(&self, bindings: &Bindings, arena: u64) -> Vec<u64> {
         let buffers = bindings.inputs().iter().chain(bindings.outputs());
         let start = |buffer: &Option<Buffer>| {
@@ -252,61 +255,64 @@ impl Planned {
         let base = match place.region {
             Region::Input(number) => bases[number],
             Region::Output(number) => bases[self.plan.inputs + number],
-            Region::Kept => bases[bases.len() - 2],
+            Region::Persistent => bases[bases.len() - 2],
             Region::Arena => bases[bases.len() - 1],
         };
         base + place.offset as u64
     }
 
-    /// Puts a step in the stream of a branch.
+    /// Submits a step to a stream.
     ///
     /// # Safety
     /// The addresses must be those of this program's buffers, which the run holds.
-    pub unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], branch: usize) -> Result<()> {
+    pub unsafe fn start(&self, step: &Step, ready: &PreparedLaunch, bases: &[u64], branch: usize) -> Result<()> {
         let (at, error) = (|place: Place| self.address(place, bases), self.error.start);
         // SAFETY: the caller's promise; the plan keeps every access inside its places.
         unsafe { start(&self.device, (&step.work, ready), (at, error), branch) }
             .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
     }
 
-    /// The steps of a stretch; where nothing is left out of a lean step, those of any.
-    pub fn stretch(&self, stretch: Stretch) -> (&[Step], &Body) {
-        match (stretch, &self.plan.lean, &self.lean) {
-            (Stretch::Prologue, ..) => (&self.plan.prologue, &self.prologue),
-            (Stretch::Lean, Some(steps), Some(body)) => (steps, body),
+    /// Returns the steps of a segment; those of a full iteration if there is no carry-only one.
+    pub fn segment(&self, segment: GraphSegment) -> (&[Step], &Body) {
+        match (segment, &self.plan.carry_only, &self.carry_only) {
+            (GraphSegment::Prologue, ..) => (&self.plan.prologue, &self.prologue),
+            (GraphSegment::CarryOnly, Some(steps), Some(body)) => (steps, body),
             _ => (&self.plan.body, &self.body),
         }
     }
 
-    /// Records a stretch as a graph, with branches where work is independent.
+    /// Captures a segment as a graph, with concurrent streams for independent work.
     ///
     /// # Safety
     /// As for [`start`](Self::start).
-    unsafe fn record(&self, stretch: Stretch, bases: &[u64]) -> Result<Captured> {
+    unsafe fn record(&self, segment: GraphSegment, bases: &[u64]) -> Result<Captured> {
         let mut events = Events::new();
         let stream = self.device.stream(BRANCH);
-        // SAFETY: the caller's promise; all streams join the first again before the recording ends.
+        // SAFETY: the caller's promise; all streams join the first one before the capture ends.
         unsafe {
-            match (stretch, &self.plan.overlap, &self.chains) {
-                (Stretch::Chain { count, shows }, Some(overlap), Some(chains)) => {
-                    let links = overlap.chain(count, shows);
-                    let works = links.iter().map(|link| (&link.step, chains.ready(link.part), &link.turn));
+            match (segment, &self.plan.pipeline, &self.pipeline_launches) {
+                (GraphSegment::Pipeline { count, shows }, Some(pipeline), Some(pipeline_launches)) => {
+                    let pipelined_steps = pipeline.unrolled(count, shows);
+                    let works = pipelined_steps
+                        .iter()
+                        .map(|pipelined| (&pipelined.step, pipeline_launches.ready(pipelined.part), &pipelined.slot));
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
-                (Stretch::Staggered(halves, shows), ..) => {
-                    let staggered = self.plan.staggered.as_ref().ok_or_else(|| lacks("steps in halves"))?;
-                    let ((full, body), (lean, lean_body)) = (self.stretch(Stretch::Step), self.stretch(Stretch::Lean));
-                    let turns = staggered.turns(halves, [full, lean], shows);
-                    let works = turns.iter().map(|(all, number, turn)| {
-                        let (steps, body) = if *all { (full, body) } else { (lean, lean_body) };
-                        (&steps[*number], &body.ready[*number], turn)
+                (GraphSegment::Stages(stages, shows), ..) => {
+                    let staged = self.plan.staged.as_ref().ok_or_else(|| internal_error("the stages of a step"))?;
+                    let ((full, body), (carry_only, carry_only_body)) =
+                        (self.segment(GraphSegment::Step), self.segment(GraphSegment::CarryOnly));
+                    let slots = staged.slots(stages, [full, carry_only], shows);
+                    let works = slots.iter().map(|(all, number, slot)| {
+                        let (steps, body) = if *all { (full, body) } else { (carry_only, carry_only_body) };
+                        (&steps[*number], &body.ready[*number], slot)
                     });
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
                 _ => {
-                    let (steps, body) = self.stretch(stretch);
-                    let works = steps.iter().zip(&body.ready).zip(&body.turns);
-                    let works = works.map(|((step, ready), turn)| (step, ready, turn));
+                    let (steps, body) = self.segment(segment);
+                    let works = steps.iter().zip(&body.ready).zip(&body.slots);
+                    let works = works.map(|((step, ready), slot)| (step, ready, slot));
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
             }
@@ -315,30 +321,30 @@ impl Planned {
 
     unsafe fn record_steps<'a>(
         &self,
-        works: impl Iterator<Item = (&'a Step, &'a Ready, &'a Turn)>,
+        works: impl Iterator<Item = (&'a Step, &'a PreparedLaunch, &'a StreamSlot)>,
         bases: &[u64],
         events: &mut Events,
     ) -> Result<()> {
         let device = &*self.device;
-        let wrong = |e| failed("record a step", e);
+        let wrong = |e| failed("capture a step", e);
         // SAFETY: as for `record`.
         unsafe {
             let first = device.stream(BRANCH);
             let start = events.after(first).map_err(wrong)?;
-            let mut forked = [false; CHAIN_STREAMS];
+            let mut forked = [false; PIPELINE_STREAMS];
             forked[0] = true;
             let mut done: Vec<Option<sys::CUevent>> = vec![];
             let wait = |stream, event| Events::wait(stream, event).map_err(wrong);
-            for (step, ready, turn) in works {
-                let stream = device.stream(BRANCH + turn.stream);
-                if !std::mem::replace(&mut forked[turn.stream], true) {
+            for (step, ready, slot) in works {
+                let stream = device.stream(BRANCH + slot.stream);
+                if !std::mem::replace(&mut forked[slot.stream], true) {
                     wait(stream, start)?;
                 }
-                for event in turn.after.iter().filter_map(|&step| done[step]) {
+                for event in slot.after.iter().filter_map(|&step| done[step]) {
                     wait(stream, event)?;
                 }
-                self.start(step, ready, bases, BRANCH + turn.stream)?;
-                done.push(if turn.awaited { Some(events.after(stream).map_err(wrong)?) } else { None });
+                self.start(step, ready, bases, BRANCH + slot.stream)?;
+                done.push(if slot.awaited { Some(events.after(stream).map_err(wrong)?) } else { None });
             }
             for branch in (1..forked.len()).filter(|&branch| forked[branch]) {
                 let event = events.after(device.stream(BRANCH + branch)).map_err(wrong)?;
@@ -348,26 +354,27 @@ impl Planned {
         Ok(())
     }
 
-    /// The recorded stretch for these addresses.
-    unsafe fn graph(&mut self, stretch: Stretch, bases: &[u64]) -> Result<&Captured> {
-        let stretch = if stretch == Stretch::Lean && self.lean.is_none() { Stretch::Step } else { stretch };
-        let recorded = match self.graphs.iter().position(|old| old.stretch == stretch && old.bases == bases) {
+    /// Returns the graph of a segment for these addresses.
+    unsafe fn graph(&mut self, segment: GraphSegment, bases: &[u64]) -> Result<&Captured> {
+        let segment =
+            if segment == GraphSegment::CarryOnly && self.carry_only.is_none() { GraphSegment::Step } else { segment };
+        let recorded = match self.graphs.iter().position(|old| old.segment == segment && old.bases == bases) {
             Some(found) => self.graphs.remove(found),
             None => {
                 // SAFETY: the caller's promise.
-                let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(stretch, bases) })?;
-                if self.graphs.len() == GRAPHS {
+                let graph = self.device.clock.time(Phase::Recording, || unsafe { self.record(segment, bases) })?;
+                if self.graphs.len() == MAX_CACHED_GRAPHS {
                     drop(self.graphs.remove(0));
                 }
-                Recorded { stretch, bases: bases.to_vec(), graph }
+                Recorded { segment, bases: bases.to_vec(), graph }
             }
         };
-        // The one used last stands last.
+        // Most recently used last.
         self.graphs.push(recorded);
-        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| lacks("a step that was recorded"))
+        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| internal_error("a captured graph"))
     }
 
-    /// Runs what is the same in every step, unless what it reads is as it was.
+    /// Runs the prologue, unless its inputs are unchanged.
     unsafe fn run_prologue(&mut self, bindings: &Bindings, bases: &[u64]) -> Result<()> {
         if self.plan.prologue.is_empty() {
             return Ok(());
@@ -382,7 +389,7 @@ impl Planned {
         unsafe {
             if std::mem::replace(&mut self.prologue_ran, true) {
                 let queue = self.device.queue();
-                self.graph(Stretch::Prologue, bases)?.start(queue)?;
+                self.graph(GraphSegment::Prologue, bases)?.start(queue)?;
             } else {
                 for (step, ready) in self.plan.prologue.iter().zip(&self.prologue.ready) {
                     self.start(step, ready, bases, QUEUE)?;
@@ -393,7 +400,7 @@ impl Planned {
         Ok(())
     }
 
-    /// Runs these steps; what only outputs need is left out in all but the last, and there too unless the run shows them.
+    /// Runs these steps. All but the last are carry-only; the last one too unless `shows`.
     ///
     /// # Safety
     /// As for [`Runnable::execute`].
@@ -404,36 +411,36 @@ impl Planned {
         let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
         let bases = self.bases(bindings, arena);
         let queue = device.queue();
-        let mut is_fine = false;
-        // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
+        let mut succeeded = false;
+        // SAFETY: the caller holds all buffers, and this thread holds the main stream.
         unsafe {
             self.forget_failure()?;
             self.run_prologue(bindings, &bases)?;
-            for (step, ready) in self.plan.seeds.iter().zip(&self.seeds) {
+            for (step, ready) in self.plan.initial_casts.iter().zip(&self.initial_casts) {
                 self.start(step, ready, &bases, QUEUE)?;
             }
             let mut next = steps.start;
-            if self.plan.staggered.is_some() && !steps.is_empty() {
-                self.run_staggered(steps.clone(), shows, &bases)?;
+            if self.plan.staged.is_some() && !steps.is_empty() {
+                self.run_staged(steps.clone(), shows, &bases)?;
                 next = steps.end;
             }
             while next < steps.end {
                 let left = (steps.end - next) as usize;
-                let count = self.plan.overlap.as_ref().map_or(left, |overlap| overlap.length(left));
+                let count = self.plan.pipeline.as_ref().map_or(left, |pipeline| pipeline.length(left));
                 let (some, shows) = (next..next + count as u32, shows && count == left);
                 next = some.end;
-                if self.chains.is_none() || count == 1 {
-                    is_fine = false;
-                    self.run_one_by_one(some, shows, &bases)?;
+                if self.pipeline_launches.is_none() || count == 1 {
+                    succeeded = false;
+                    self.run_sequentially(some, shows, &bases)?;
                     continue;
                 }
                 self.count_from(some.start, &bases)?;
-                self.graph(Stretch::Chain { count, shows }, &bases)?.start(queue)?;
-                is_fine = self.failure().is_ok();
-                if !is_fine {
-                    // A chain that fails changes nothing. One by one, its steps are run up to the one that does.
+                self.graph(GraphSegment::Pipeline { count, shows }, &bases)?.start(queue)?;
+                succeeded = self.failure().is_ok();
+                if !succeeded {
+                    // A failed pipeline changes nothing. Its steps are rerun sequentially up to the one that fails.
                     self.forget_failure()?;
-                    self.run_one_by_one(some, shows, &bases)?;
+                    self.run_sequentially(some, shows, &bases)?;
                     break;
                 }
             }
@@ -444,43 +451,43 @@ impl Planned {
             }
         }
         drop(scratch);
-        // Chains were asked already.
-        if is_fine { Ok(()) } else { self.failure().inspect_err(|_| self.prologue_of = None) }
+        // Pipelines have been checked already.
+        if succeeded { Ok(()) } else { self.failure().inspect_err(|_| self.prologue_of = None) }
     }
 
-    /// Puts these steps in the queue, one after the other.
-    unsafe fn run_one_by_one(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
+    /// Submits these steps sequentially.
+    unsafe fn run_sequentially(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
         let (queue, last) = (self.device.queue(), steps.end - 1);
         // SAFETY: the caller's promise.
         unsafe {
             self.count_from(steps.start, bases)?;
             for number in steps {
-                let stretch = if shows && number == last { Stretch::Step } else { Stretch::Lean };
-                self.graph(stretch, bases)?.start(queue)?;
+                let segment = if shows && number == last { GraphSegment::Step } else { GraphSegment::CarryOnly };
+                self.graph(segment, bases)?.start(queue)?;
             }
         }
         Ok(())
     }
 
-    /// Puts these steps in the queue, the late half of each beside the early half of the next.
-    unsafe fn run_staggered(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
+    /// Submits these steps, each late stage overlapped with the next early stage.
+    unsafe fn run_staged(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
         let (queue, last) = (self.device.queue(), steps.end - 1);
         // SAFETY: the caller's promise.
         unsafe {
             self.count_from(steps.start, bases)?;
             for number in steps.clone() {
-                let halves = if number == steps.start { Halves::First } else { Halves::Together };
-                self.graph(Stretch::Staggered(halves, shows && number == last), bases)?.start(queue)?;
+                let stages = if number == steps.start { Stages::First } else { Stages::Overlapped };
+                self.graph(GraphSegment::Stages(stages, shows && number == last), bases)?.start(queue)?;
             }
-            self.graph(Stretch::Staggered(Halves::Last, shows), bases)?.start(queue)
+            self.graph(GraphSegment::Stages(Stages::Last, shows), bases)?.start(queue)
         }
     }
 
-    /// Writes the number of a step where all read it.
+    /// Writes the step number.
     unsafe fn count_from(&self, step: u32, bases: &[u64]) -> Result<()> {
-        let late = self.plan.staggered.as_ref().and_then(Staggered::late_counter);
+        let late = self.plan.staged.as_ref().and_then(StagedLoop::late_counter);
         for place in self.plan.counter.into_iter().chain(late) {
-            // SAFETY: the place is the program's own.
+            // SAFETY: the address is in the program's own memory.
             unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }
                 .result()
                 .map_err(|e| failed("write memory", e))?;
@@ -488,30 +495,30 @@ impl Planned {
         Ok(())
     }
 
-    /// Writes that nothing has failed, where anything can.
+    /// Resets the record of failed checks, if there are any checks.
     unsafe fn forget_failure(&self) -> Result<()> {
         if self.plan.checks.is_empty() {
             return Ok(());
         }
         let bytes = failure_record::bytes(self.plan.checks.len());
-        // SAFETY: the record is the program's own, and so long.
+        // SAFETY: the record belongs to the program and has this length.
         unsafe { result::memset_d8_async(self.error.start, failure_record::NO_ERROR_BYTE, bytes, self.device.queue()) }
             .map_err(|e| failed("clear memory", e))
     }
 
-    /// The error of the last run, where an index was out of range.
+    /// Returns the error of the last run, if an index was out of range.
     fn failure(&self) -> Result<()> {
         if self.plan.checks.is_empty() {
             return Ok(());
         }
         let Some(number) = failure_record::operation(self.error_word(0)?) else { return Ok(()) };
-        let check = self.plan.checks.get(number).ok_or_else(|| lacks("the operation that failed"))?;
+        let check = self.plan.checks.get(number).ok_or_else(|| internal_error("the operation that failed"))?;
         let index = i64::from(failure_record::index(self.error_word(failure_record::offset(number))?));
         let IndexCheck { operation, limit } = check.of;
         Err(Error::new(ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit }).at(check.location))
     }
 
-    /// The word that lies so many bytes from the start of the record of failed checks.
+    /// Reads a word of the record of failed checks, at this byte offset.
     fn error_word(&self, offset: usize) -> Result<u64> {
         let mut word = [0u8; failure_record::WORD];
         self.device.count_to_host(word.len());
@@ -526,33 +533,33 @@ impl Planned {
 impl CudaRun {
     pub(crate) fn new(
         program: Program,
-        preparation: Preparation,
+        compiled: CompiledPlan,
         dnn: Option<&Dnn>,
         device: &Arc<Device>,
     ) -> Result<Self> {
-        Ok(CudaRun { planned: Planned::new(preparation, &program, dnn, device)?, bindings: Bindings::new(program) })
+        Ok(CudaRun { planned: Executable::new(compiled, &program, dnn, device)?, bindings: Bindings::new(program) })
     }
 
-    /// The memory it was planned to take.
+    /// Returns the planned memory.
     pub fn planned_bytes(&self) -> PlannedBytes {
         self.planned.plan.bytes()
     }
 
-    /// Bytes of inputs, outputs and everything between.
+    /// Returns the bytes of inputs, outputs and everything between.
     pub fn memory_bytes(&self) -> usize {
         let PlannedBytes { bound, kept, arena, .. } = self.planned_bytes();
         bound + kept + arena
     }
 
-    /// The most bytes alive at once: what a perfect layout would take.
+    /// Returns the peak of live bytes, a lower bound of any layout.
     pub fn memory_lower_bound(&self) -> usize {
         self.planned.plan.memory_lower_bound
     }
 }
 
-impl Drop for Planned {
+impl Drop for Executable {
     fn drop(&mut self) {
-        // What is dropped with it talks to the driver.
+        // Dropping the fields calls the driver.
         let _ = self.device.enter();
     }
 }

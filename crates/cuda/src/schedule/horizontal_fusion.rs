@@ -1,26 +1,27 @@
-//! Short kernels that do the same with other arrays, and need not wait for each other, as one.
+//! Horizontal fusion: independent short kernels with the same code become one launch.
 //!
-//! To start a kernel of a few blocks takes as long as to run it, and the updates of all biases of a network, or the last sums of all its norms,
-//! are dozens of them. They are put together wherever, by rough costs, that makes nobody wait longer.
+//! Launching a kernel of a few blocks takes as long as running it, and the updates of a network's biases, or the final
+//! sums of its norms, are dozens of them. They are fused if, by estimated costs, that does not lengthen the critical
+//! path.
 
 use crate::codegen::Launch;
-use crate::codegen::batched_launch::bundled;
+use crate::codegen::batched_launch::batched_launch;
 use crate::compile::step::{Step, Work};
 use crate::runtime::device::STREAMS;
-use crate::schedule::streams::{START, cost, needs};
+use crate::schedule::streams::{LAUNCH_SECONDS, cost, dependencies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where little waits for
-/// anything, as in the update of all hyperparameters, any number.
-const BLOCKS: u32 = 128;
-/// That is so where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
-const WIDE: f64 = 2.0;
-/// Most arguments of all together. The oldest libraries take 4096 bytes, in which each has eight.
-const ARGUMENTS: usize = 480;
+/// The maximum number of blocks of a fused kernel: larger ones take longer than their launch. Unlimited if the graph is
+/// wide, as in the update of all hyperparameters.
+const MAX_FUSED_BLOCKS: u32 = 128;
+/// The graph is wide if all steps on all streams take this many times as long as the critical path.
+const MIN_WIDE_RATIO: f64 = 2.0;
+/// The maximum number of kernel arguments. Old drivers accept 4096 bytes, and each argument takes eight.
+const MAX_ARGUMENTS: usize = 480;
 
-/// The same steps, in an order in which they can run, with alike kernels put together.
-pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
+/// Returns the steps in an executable order, with equal kernels fused.
+pub(crate) fn fuse_horizontally(steps: Vec<Step>) -> Vec<Step> {
     let mut alike: HashMap<(&str, u32, u32), Vec<usize>> = HashMap::new();
     for (number, step) in steps.iter().enumerate() {
         if let Some(launch) = kernel(step) {
@@ -32,10 +33,10 @@ pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
         return steps;
     }
     classes.sort_unstable();
-    let mut order = Order::new(&steps);
+    let mut order = FusionGraph::new(&steps);
     let any = order.is_wide();
     for mut class in classes {
-        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= BLOCKS));
+        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= MAX_FUSED_BLOCKS));
         let mut left = class;
         while left.len() > 1 {
             let all = order.gather(&left, most(&steps[left[0]]));
@@ -45,7 +46,7 @@ pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
     order.arranged(steps)
 }
 
-/// The kernel of a step that can be put together with others.
+/// Returns the kernel of a step that can be fused.
 fn kernel(step: &Step) -> Option<&Launch> {
     match &step.work {
         Work::Kernel(launch) => Some(launch).filter(|launch| launch.shared == 0),
@@ -57,39 +58,39 @@ fn blocks(launch: &Launch) -> u32 {
     launch.grid[0].saturating_mul(launch.grid[1])
 }
 
-/// How many kernels like that of this step can be one.
+/// Returns how many kernels like that of this step can be fused.
 fn most(step: &Step) -> usize {
-    // Each has its number of blocks besides its own.
-    kernel(step).map_or(1, |launch| ARGUMENTS / (launch.args.len() + 1))
+    // Each also passes its number of blocks.
+    kernel(step).map_or(1, |launch| MAX_ARGUMENTS / (launch.args.len() + 1))
 }
 
-/// Which steps need which others, those that were put together as one. The first of them stands for all.
-struct Order {
-    /// By step: those it stands for, in order; none where another stands for it.
+/// The dependency graph of steps. The first step of a fused set represents all of it.
+struct FusionGraph {
+    /// By step: the steps it represents, in order; empty if another represents it.
     members: Vec<Vec<usize>>,
-    /// By step that stands for some: others that must be done before, and those that wait for it.
-    needs: Vec<Vec<usize>>,
-    needed: Vec<Vec<usize>>,
-    /// By step: seconds it takes, very roughly.
+    /// By representative: its dependencies, and the steps that depend on it.
+    dependencies: Vec<Vec<usize>>,
+    dependents: Vec<Vec<usize>>,
+    /// By step: its estimated seconds.
     seconds: Vec<f64>,
-    /// By step: when it can begin at the earliest, and must at the latest, for all to be done as soon as they can be.
+    /// By step: its earliest and latest start for the shortest schedule.
     earliest: Vec<f64>,
     latest: Vec<f64>,
-    /// An order in which they can run.
+    /// A topological order.
     sequence: Vec<usize>,
 }
 
-impl Order {
+impl FusionGraph {
     fn new(steps: &[Step]) -> Self {
-        let (needs, count) = (needs(steps), steps.len());
-        let mut needed = vec![vec![]; count];
-        for (number, needs) in needs.iter().enumerate() {
-            needs.iter().for_each(|&need| needed[need].push(number));
+        let (dependencies, count) = (dependencies(steps), steps.len());
+        let mut dependents = vec![vec![]; count];
+        for (number, dependencies) in dependencies.iter().enumerate() {
+            dependencies.iter().for_each(|&dependency| dependents[dependency].push(number));
         }
-        let mut order = Order {
+        let mut order = FusionGraph {
             members: (0..count).map(|number| vec![number]).collect(),
-            needs,
-            needed,
+            dependencies,
+            dependents,
             seconds: steps.iter().map(cost).collect(),
             earliest: vec![],
             latest: vec![],
@@ -99,17 +100,17 @@ impl Order {
         order
     }
 
-    /// Finds a sequence, and the times of all steps.
+    /// Computes a topological order and the start times of all steps.
     fn time(&mut self) {
         let count = self.members.len();
-        let mut waits: Vec<usize> = self.needs.iter().map(Vec::len).collect();
+        let mut waits: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
         let is_first = |&number: &usize| !self.members[number].is_empty() && waits[number] == 0;
         let mut ready: BinaryHeap<Reverse<usize>> = (0..count).filter(is_first).map(Reverse).collect();
         (self.sequence, self.earliest) = (vec![], vec![0.0; count]);
         while let Some(Reverse(number)) = ready.pop() {
             self.sequence.push(number);
             let end = self.earliest[number] + self.seconds[number];
-            for &next in &self.needed[number] {
+            for &next in &self.dependents[number] {
                 self.earliest[next] = self.earliest[next].max(end);
                 waits[next] -= 1;
                 if waits[next] == 0 {
@@ -117,39 +118,40 @@ impl Order {
                 }
             }
         }
-        let [longest, all] = self.ends();
+        let [longest, all] = self.durations();
         let end = longest.max(all);
         self.latest = vec![end; count];
         for &number in self.sequence.iter().rev() {
-            let end = self.needed[number].iter().map(|&next| self.latest[next]).fold(end, f64::min);
+            let end = self.dependents[number].iter().map(|&next| self.latest[next]).fold(end, f64::min);
             self.latest[number] = end - self.seconds[number];
         }
     }
 
-    /// How long those take that wait for each other the longest, and all of them on the streams there are.
-    fn ends(&self) -> [f64; 2] {
+    /// Returns the seconds of the critical path, and of all steps on all streams.
+    fn durations(&self) -> [f64; 2] {
         let ends = self.sequence.iter().map(|&number| self.earliest[number] + self.seconds[number]);
         let all: f64 = self.sequence.iter().map(|&number| self.seconds[number]).sum();
         [ends.fold(0.0, f64::max), all / STREAMS as f64]
     }
 
     fn is_wide(&self) -> bool {
-        let [longest, all] = self.ends();
-        all > WIDE * longest
+        let [longest, all] = self.durations();
+        all > MIN_WIDE_RATIO * longest
     }
 
-    /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that were.
+    /// Fuses the first of these steps with others that can start at the same time, up to `most`, and returns all of
+    /// them.
     fn gather(&mut self, class: &[usize], most: usize) -> Vec<usize> {
         let (mut all, mut begins, mut must) = (vec![], 0.0f64, f64::INFINITY);
-        // What one of them leads to, and what leads to one.
+        // Descendants and ancestors of the set.
         let [mut after, mut before] = [(); 2].map(|()| vec![false; self.members.len()]);
         for &step in class {
             let times = (begins.max(self.earliest[step]), must.min(self.latest[step]));
             let fits = all.len() < most && times.0 <= times.1 && !after[step] && !before[step];
-            // The first in any case, whatever its times are rounded to.
+            // The first in any case, whatever its rounded times.
             if all.is_empty() || fits {
-                mark(&self.needed, step, &mut after);
-                mark(&self.needs, step, &mut before);
+                mark(&self.dependents, step, &mut after);
+                mark(&self.dependencies, step, &mut before);
                 (begins, must) = times;
                 all.push(step);
             }
@@ -163,16 +165,16 @@ impl Order {
         all
     }
 
-    /// Puts a step together with the first of some.
+    /// Adds a step to a fused set.
     fn join(&mut self, first: usize, other: usize) {
-        self.seconds[first] += self.seconds[other] - START;
+        self.seconds[first] += self.seconds[other] - LAUNCH_SECONDS;
         let moved = std::mem::take(&mut self.members[other]);
         self.members[first].extend(moved);
-        hand_over(&mut self.needs, &mut self.needed, other, first);
-        hand_over(&mut self.needed, &mut self.needs, other, first);
+        hand_over(&mut self.dependencies, &mut self.dependents, other, first);
+        hand_over(&mut self.dependents, &mut self.dependencies, other, first);
     }
 
-    /// The steps, each of those that were put together as one.
+    /// Returns the steps, each fused set as one.
     fn arranged(self, steps: Vec<Step>) -> Vec<Step> {
         let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
         let mut arranged = vec![];
@@ -184,7 +186,7 @@ impl Order {
     }
 }
 
-/// Marks all that a step leads to.
+/// Marks all descendants of a step.
 fn mark(next: &[Vec<usize>], from: usize, marked: &mut [bool]) {
     let mut open = vec![from];
     while let Some(number) = open.pop() {
@@ -192,7 +194,7 @@ fn mark(next: &[Vec<usize>], from: usize, marked: &mut [bool]) {
     }
 }
 
-/// Gives what one step has to another; `back` says the same the other way round.
+/// Moves the edges of one step to another; `back` holds the reverse edges.
 fn hand_over(of: &mut [Vec<usize>], back: &mut [Vec<usize>], from: usize, to: usize) {
     for number in std::mem::take(&mut of[from]) {
         back[number].retain(|&step| step != from);
@@ -203,11 +205,11 @@ fn hand_over(of: &mut [Vec<usize>], back: &mut [Vec<usize>], from: usize, to: us
     }
 }
 
-/// One step of these, which are alike.
+/// Fuses steps with equal kernels.
 fn together(mut steps: Vec<Step>) -> Option<Step> {
     if steps.len() > 1 {
         let launches: Vec<&Launch> = steps.iter().filter_map(kernel).collect();
-        let work = Work::Kernel(bundled(&launches));
+        let work = Work::Kernel(batched_launch(&launches));
         let of = |spans: fn(&Step) -> &Vec<_>| steps.iter().flat_map(spans).copied().collect();
         let (reads, writes, location) = (of(|step| &step.reads), of(|step| &step.writes), steps[0].location);
         return Some(Step { work, reads, writes, location });
@@ -227,7 +229,7 @@ mod tests {
         Place { region: Region::Arena, offset: at * 4096 }
     }
 
-    /// A kernel of so many blocks that reads some arrays and writes another.
+    /// A kernel of this many blocks that reads some arrays and writes another.
     fn step(blocks: usize, reads: &[usize], writes: usize) -> Step {
         let mut code = Code::default();
         let from: Vec<String> = reads.iter().map(|&at| code.pointer(place(at), DType::F32, 0)).collect();
@@ -245,7 +247,7 @@ mod tests {
         }
     }
 
-    /// By step: of how many it is made, and the first that it writes.
+    /// By step: the number of fused kernels, and the first array it writes.
     fn made(steps: &[Step]) -> Vec<(u32, usize)> {
         let of = |step: &Step| match &step.work {
             Work::Kernel(launch) => (launch.parts, step.writes[0].place.offset / 4096),
@@ -256,23 +258,23 @@ mod tests {
 
     #[test]
     fn alike_kernels_that_need_nothing_of_each_other_are_one_and_run_when_all_can() {
-        // Three chains of a long kernel and a short one, and one that reads what the short ones leave.
+        // Three chains of a long kernel and a short one, and a step that reads the results of the short ones.
         let long = |n: usize| step(500, &[n], 10 + n);
         let short = |n: usize| step(1, &[10 + n], 20 + n);
         let steps = vec![long(0), short(0), long(1), short(1), long(2), short(2), step(1, &[20, 21, 22], 30)];
-        assert_eq!(made(&bundle(steps)), [(1, 10), (1, 11), (1, 12), (3, 20), (1, 30)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(1, 10), (1, 11), (1, 12), (3, 20), (1, 30)]);
     }
 
     #[test]
-    fn what_needs_another_or_is_needed_sooner_stays_by_itself() {
+    fn kernels_with_dependencies_or_on_the_critical_path_are_not_fused() {
         let chain = vec![step(1, &[0], 1), step(1, &[1], 2), step(1, &[2], 3)];
-        assert_eq!(made(&bundle(chain)), [(1, 1), (1, 2), (1, 3)]);
-        // The first is on the longest way, and the second can only begin when that is nearly over.
+        assert_eq!(made(&fuse_horizontally(chain)), [(1, 1), (1, 2), (1, 3)]);
+        // The first is on the critical path, and the second can start only near its end.
         let mut steps = vec![step(1, &[0], 1)];
         steps.extend((1..9).map(|n| step(500, &[n], n + 1)));
         steps.push(step(1, &[9], 20));
         steps.push(step(500, &[9], 21));
-        let found = made(&bundle(steps));
+        let found = made(&fuse_horizontally(steps));
         assert!(found.iter().all(|(parts, _)| *parts == 1), "{found:?}");
     }
 
@@ -280,19 +282,19 @@ mod tests {
     fn long_kernels_are_one_where_little_waits_for_anything() {
         let chain = |n: usize| [step(500, &[n], 100 + n), step(1, &[100 + n], 200 + n)];
         let steps: Vec<Step> = (0..9).flat_map(chain).collect();
-        assert_eq!(made(&bundle(steps)), [(9, 100), (9, 200)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(9, 100), (9, 200)]);
     }
 
     #[test]
-    fn memory_that_is_used_again_keeps_kernels_apart() {
+    fn kernels_that_reuse_memory_are_not_fused() {
         let steps = vec![step(1, &[0], 5), step(500, &[5], 6), step(1, &[1], 5), step(500, &[5], 7)];
-        assert_eq!(made(&bundle(steps)), [(1, 5), (1, 6), (1, 5), (1, 7)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(1, 5), (1, 6), (1, 5), (1, 7)]);
     }
 
     #[test]
     fn no_more_are_put_together_than_a_kernel_takes_arguments() {
         let steps: Vec<Step> = (0..400).map(|n| step(1, &[n], 1000 + n)).collect();
-        let parts: Vec<u32> = made(&bundle(steps)).into_iter().map(|(parts, _)| parts).collect();
+        let parts: Vec<u32> = made(&fuse_horizontally(steps)).into_iter().map(|(parts, _)| parts).collect();
         assert_eq!(parts, [160, 160, 80]);
     }
 }

@@ -1,122 +1,123 @@
-//! Steps of a loop that begin before the one before them is over.
+//! Software pipelining of the loop: a step starts before the previous one has finished.
 //!
 //!   θ₀ → step 0 → θ₁ → step 1 → θ₂ → …
 //!
-//! What a step carries on is often known long before its end: HPO-SGLD has its new weights when half of a step is done, and then takes the outer
-//! gradient at them. The next step can begin by then, and both fill a GPU that neither of them fills by itself. So several steps are put in a
-//! chain, which is recorded as one graph. Steps take turns in a few arenas for all that lives within a step, and in one place more for
-//! what is carried: those before may still read old values. What the next step waits for comes first where both want the GPU.
+//! Carried values are often produced early in a step: HPO-SGLD has its new weights after half of a step, and then
+//! computes the outer gradient at them. The next step can start then, and together they fill a GPU that neither fills
+//! alone. So several steps are unrolled into one graph. They rotate through several arenas, and through one more buffer
+//! per carried value, because earlier steps may still read old values. Work on the path to the next step has priority.
 //!
-//! What a chain begins with is read from the carried inputs themselves, and what it ends with is copied there when it is over, unless an
-//! index was out of range: then nothing has changed, and the steps can be run one by one, to find the one that fails.
+//! A pipeline reads the carried inputs themselves at its start, and copies the final values there at its end, unless an
+//! index was out of range. Then nothing has changed, and the steps are rerun sequentially to find the one that fails.
 
-use crate::codegen::{Code, Elements, gathered_if_fine};
+use crate::codegen::{Code, Elements, copy_unless_failed};
 use crate::compile::step::{Span, Step, Work};
 use crate::runtime::device::STREAMS;
-use crate::schedule::horizontal_fusion::bundle;
-use crate::schedule::streams::{Turn, cost, ends, needs, streams_of, waits};
+use crate::schedule::horizontal_fusion::fuse_horizontally;
+use crate::schedule::streams::{StreamSlot, cost, dependencies, finish_times, place_events, streams_of};
 use crate::target::ALIGN;
 use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 
-/// Steps that are under way at once: arenas, and sets of streams.
-const AT_ONCE: usize = 10;
-/// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
-pub(crate) const CHAIN_STREAMS: usize = (1 + AT_ONCE) * STREAMS;
-/// Most steps of a chain, and most kernels and calls of libraries in all of them: it takes time to record them.
-const LONGEST: usize = 16;
-const MOST: usize = 4096;
-/// Most bytes that a step needs: a second step needs as many, and where they are more, one fills the GPU.
-const MOST_BYTES: usize = 384 << 20;
-/// Most bytes of carried inputs that are written over, where a step can fail: a chain works on copies of them.
-const MOST_COPIED: usize = 64 << 20;
-/// What is carried is known before so much of a step is over, by rough costs.
-const EARLY: f64 = 0.8;
+/// The number of steps in flight: arenas, and sets of streams. With 4, AlexNet took 2 % longer (decision 021).
+const STEPS_IN_FLIGHT: usize = 10;
+/// The streams of a pipeline: one set for work on the path to the next step, and one per step in flight for all else.
+pub(crate) const PIPELINE_STREAMS: usize = (1 + STEPS_IN_FLIGHT) * STREAMS;
+/// The maximum number of steps of a pipeline, and of its launches: recording them takes time.
+const MAX_PIPELINE_STEPS: usize = 16;
+const MAX_PIPELINE_LAUNCHES: usize = 4096;
+/// The maximum arena of a step in bytes: every step in flight needs one, and a larger step fills the GPU by itself.
+const MAX_ARENA_BYTES: usize = 384 << 20;
+/// The maximum bytes of carried inputs that are updated in place, if a step can fail: a pipeline works on copies.
+const MAX_COPIED_BYTES: usize = 64 << 20;
+/// Carried values must be known before this share of a step, by estimated costs.
+const MAX_CARRY_SHARE: f64 = 0.8;
 
-/// A carried input that is not written over.
+/// A carried input that is not updated in place.
 struct Carried {
-    /// Its number among the inputs.
+    /// The input.
     input: usize,
-    /// Where its next value lies in a step that is run by itself.
+    /// The arena offset of its next value in a sequential step.
     next: usize,
     bytes: usize,
-    /// Its place that is in no arena.
-    apart: usize,
+    /// The offset of its extra buffer outside the arenas.
+    separate: usize,
 }
 
 impl Carried {
-    /// True where so many bytes from the start of the arena are some of its next value.
+    /// True if this arena offset is within its next value.
     fn holds(&self, offset: usize) -> bool {
         (self.next..self.next + self.bytes).contains(&offset)
     }
 }
 
-/// A carried input that is written over, and where a chain has a copy of it.
+/// A carried input that is updated in place, and the offset of the pipeline's copy.
 struct Copied {
     input: usize,
     copy: usize,
 }
 
-/// What chains are made of.
-pub(crate) struct Overlap {
-    /// A step without what comes at its end: all of it, and what is left where nobody looks at its outputs, if that is less.
+/// A pipelined loop.
+pub(crate) struct LoopPipeline {
+    /// The steps of an iteration without the copies at its end: all of them, and those that carried values depend on,
+    /// if fewer.
     pub full: Vec<Step>,
-    pub lean: Option<Vec<Step>>,
-    /// Before the first step of a chain, and after the last.
+    pub carry_only: Option<Vec<Step>>,
+    /// Before the first iteration, and after the last.
     pub first: Vec<Step>,
     pub last: Vec<Step>,
     carried: Vec<Carried>,
     copied: Vec<Copied>,
-    /// Where the number of the step is, and the numbers of all steps of a chain.
+    /// The address of the step number, and of the numbers of all iterations.
     counter: Option<(Place, Place)>,
-    /// Bytes from one arena to the next, which is what steps need one by one, and of all.
-    pub apart: usize,
+    /// The bytes from one arena to the next, which a sequential step needs, and the total.
+    pub arena_stride: usize,
     pub arena_bytes: usize,
-    /// Bytes that outlive a run, with those of the numbers.
-    pub kept_bytes: usize,
+    /// Bytes of persistent memory, including the step numbers.
+    pub persistent_bytes: usize,
 }
 
-/// Which part of a chain a step is, and its number there.
+/// The part of a pipeline that a step belongs to, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PipelinePart {
     First(usize),
-    Lean(usize),
+    CarryOnly(usize),
     Full(usize),
     Last(usize),
 }
 
-/// A step of a chain, and when it runs.
-pub(crate) struct Link {
-    pub part: Part,
+/// A step of an unrolled pipeline, and its stream slot.
+pub(crate) struct PipelinedStep {
+    pub part: PipelinePart,
     pub step: Step,
-    pub turn: Turn,
+    pub slot: StreamSlot,
 }
 
-impl Overlap {
-    /// True where a schedule may be worth the places that chains need.
+impl LoopPipeline {
+    /// True if pipelining may pay for a schedule.
     pub fn may_be_of(schedule: &Schedule) -> bool {
-        schedule.seeds.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
+        schedule.initial_casts.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
-    /// True where several steps can have arenas of their own. What else is kept from step to step would have to be there for each of them.
+    /// True if several steps can have separate arenas. Amax words would have to exist once per step.
     pub fn fits(map: &MemoryMap) -> bool {
-        map.arena_bytes <= MOST_BYTES && map.raised[1].is_none()
+        map.arena_bytes <= MAX_ARENA_BYTES && map.amax_words[1].is_none()
     }
 
-    /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what comes at their end; and
-    /// the copies that come there. None where nothing would be gained, or it would take too much memory.
+    /// Builds a pipeline from the steps of an iteration, all and carry-only, and the copies at its end. `None` if
+    /// nothing is gained, or too much memory is needed.
     pub fn new(
         schedule: &Schedule,
         map: &MemoryMap,
-        (full, lean): (&[Step], Option<&[Step]>),
+        (full, carry_only): (&[Step], Option<&[Step]>),
         copies: Vec<Step>,
         fails: bool,
     ) -> Option<Self> {
-        let apart = map.arena_bytes.next_multiple_of(ALIGN);
-        if !Self::fits(map) || full.len() > MOST / 2 {
+        let arena_stride = map.arena_bytes.next_multiple_of(ALIGN);
+        if !Self::fits(map) || full.len() > MAX_PIPELINE_LAUNCHES / 2 {
             return None;
         }
-        let mut arena_bytes = AT_ONCE * apart;
+        let mut arena_bytes = STEPS_IN_FLIGHT * arena_stride;
         let mut take = |bytes: usize| {
             arena_bytes += bytes.next_multiple_of(ALIGN);
             arena_bytes - bytes.next_multiple_of(ALIGN)
@@ -136,8 +137,8 @@ impl Overlap {
                     let copy = take(bytes);
                     let places = [(Region::Input(input), 0), (Region::Arena, copy)];
                     let [own, other] = places.map(|(region, offset)| Place { region, offset });
-                    first.push(copied_if_fine(node, own, other));
-                    last.push(copied_if_fine(node, other, own));
+                    first.push(copy_step_unless_failed(node, own, other));
+                    last.push(copy_step_unless_failed(node, other, own));
                     copied.push(Copied { input, copy });
                 }
                 continue;
@@ -148,99 +149,104 @@ impl Overlap {
             if !made.is_whole(view) || made.bytes() != bytes {
                 return None;
             }
-            // Two inputs may become the same.
-            let known = carried.iter().find(|of: &&Carried| of.next == place.offset).map(|of| of.apart);
-            carried.push(Carried { input, next: place.offset, bytes, apart: known.unwrap_or_else(|| take(bytes)) });
+            // Two inputs may have the same next value.
+            let known = carried.iter().find(|of: &&Carried| of.next == place.offset).map(|of| of.separate);
+            carried.push(Carried { input, next: place.offset, bytes, separate: known.unwrap_or_else(|| take(bytes)) });
         }
-        let wanted = lean.unwrap_or(full);
-        if carried.is_empty() || copied_bytes > MOST_COPIED || !is_early(wanted, &carried) {
+        let wanted = carry_only.unwrap_or(full);
+        if carried.is_empty() || copied_bytes > MAX_COPIED_BYTES || !is_early(wanted, &carried) {
             return None;
         }
-        let kept = map.kept_bytes.next_multiple_of(ALIGN);
-        let numbers = Place { region: Region::Kept, offset: kept };
+        let kept = map.persistent_bytes.next_multiple_of(ALIGN);
+        let numbers = Place { region: Region::Persistent, offset: kept };
         let counter = map.counter.map(|counter| (counter, numbers));
         first.extend(counter.zip(full.first()).map(|((from, to), step)| numbered(from, to, step)));
-        Some(Overlap {
-            full: bundle(full.to_vec()),
-            lean: lean.map(|lean| bundle(lean.to_vec())),
-            first: bundle(first),
-            last: bundle(last),
+        Some(LoopPipeline {
+            full: fuse_horizontally(full.to_vec()),
+            carry_only: carry_only.map(|carry_only| fuse_horizontally(carry_only.to_vec())),
+            first: fuse_horizontally(first),
+            last: fuse_horizontally(last),
             carried,
             copied,
             counter,
-            apart,
+            arena_stride,
             arena_bytes,
-            kept_bytes: kept + LONGEST * DType::I32.size(),
+            persistent_bytes: kept + MAX_PIPELINE_STEPS * DType::I32.size(),
         })
     }
 
-    /// All steps, in the order in which their kernels are made ready.
+    /// Returns all steps, in the order in which their kernels are prepared.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.full.iter().chain(self.lean.iter().flatten()).chain(&self.first).chain(&self.last)
+        self.full.iter().chain(self.carry_only.iter().flatten()).chain(&self.first).chain(&self.last)
     }
 
-    /// How many of so many steps are to be in the next chain; 1 where it is not worth one.
+    /// Returns how many of the remaining steps the next pipeline takes; 1 if pipelining does not pay.
     pub fn length(&self, steps: usize) -> usize {
-        let most = (MOST / self.full.len().max(1)).min(LONGEST);
-        // Chains of about the same length, rather than a short one at the end.
+        let most = (MAX_PIPELINE_LAUNCHES / self.full.len().max(1)).min(MAX_PIPELINE_STEPS);
+        // Pipelines of similar length rather than a short one at the end.
         steps.div_ceil(steps.div_ceil(most))
     }
 
-    /// A chain of so many steps; somebody looks at the outputs of the last.
-    pub fn chain(&self, count: usize, shows: bool) -> Vec<Link> {
-        let lean = self.lean.as_ref().unwrap_or(&self.full);
-        let (on_lean, on_full) = (self.streams(lean), self.streams(&self.full));
-        let (mut parts, mut steps, mut streams): (Vec<Part>, Vec<Step>, Vec<usize>) = (vec![], vec![], vec![]);
-        let mut put = |part: Part, step: Step, stream: usize| {
+    /// Unrolls this many iterations; `shows` if the outputs of the last one are needed.
+    pub fn unrolled(&self, count: usize, shows: bool) -> Vec<PipelinedStep> {
+        let carry_only = self.carry_only.as_ref().unwrap_or(&self.full);
+        let (on_carry_only, on_full) = (self.streams(carry_only), self.streams(&self.full));
+        let (mut parts, mut steps, mut streams): (Vec<PipelinePart>, Vec<Step>, Vec<usize>) = (vec![], vec![], vec![]);
+        let mut put = |part: PipelinePart, step: Step, stream: usize| {
             parts.push(part);
             steps.push(step);
             streams.push(stream);
         };
-        self.first.iter().enumerate().for_each(|(n, step)| put(Part::First(n), step.clone(), 0));
+        self.first.iter().enumerate().for_each(|(n, step)| put(PipelinePart::First(n), step.clone(), 0));
         for number in 0..count {
-            let all = shows && number == count - 1 || self.lean.is_none();
-            let (own, on) = if all { (&self.full, &on_full) } else { (lean, &on_lean) };
+            let all = shows && number == count - 1 || self.carry_only.is_none();
+            let (own, on) = if all { (&self.full, &on_full) } else { (carry_only, &on_carry_only) };
             for (n, (step, &(stream, is_urgent))) in own.iter().zip(on).enumerate() {
-                let part = if all { Part::Full(n) } else { Part::Lean(n) };
-                let set = if is_urgent { 0 } else { 1 + turn(number, count) };
+                let part = if all { PipelinePart::Full(n) } else { PipelinePart::CarryOnly(n) };
+                let set = if is_urgent { 0 } else { 1 + arena_of(number, count) };
                 put(part, step.moved(|place| self.place(place, number, count)), STREAMS * set + stream);
             }
         }
-        self.last.iter().enumerate().for_each(|(n, step)| put(Part::Last(n), step.clone(), 0));
-        let turns = waits(&needs(&steps), &streams);
-        let links = parts.into_iter().zip(steps).zip(turns);
-        links.map(|((part, step), turn)| Link { part, step, turn }).collect()
+        self.last.iter().enumerate().for_each(|(n, step)| put(PipelinePart::Last(n), step.clone(), 0));
+        let slots = place_events(&dependencies(&steps), &streams);
+        let pipelined_steps = parts.into_iter().zip(steps).zip(slots);
+        pipelined_steps.map(|((part, step), slot)| PipelinedStep { part, step, slot }).collect()
     }
 
-    /// By step: its stream among those of its kind, and whether the next step waits for it.
+    /// By step: its stream within its set, and whether the next iteration depends on it.
     fn streams(&self, steps: &[Step]) -> Vec<(usize, bool)> {
-        let needs = needs(steps);
-        let done = ends(&needs, &steps.iter().map(cost).collect::<Vec<_>>());
+        let dependencies = dependencies(steps);
+        let done = finish_times(&dependencies, &steps.iter().map(cost).collect::<Vec<_>>());
         let end = done.iter().map(|(end, _)| *end).fold(0.0, f64::max);
         let mut is_urgent: Vec<bool> = steps.iter().map(|step| carries_on(step, &self.carried)).collect();
-        // What is added up from step to step is known only at the end, and no step begins with it.
-        is_urgent.iter_mut().zip(&done).for_each(|(is_urgent, (at, _))| *is_urgent &= *at < EARLY * end);
+        // Accumulated values are known only at the end, and no iteration starts with them.
+        is_urgent.iter_mut().zip(&done).for_each(|(is_urgent, (at, _))| *is_urgent &= *at < MAX_CARRY_SHARE * end);
         for step in (0..steps.len()).rev().filter(|&step| is_urgent[step]).collect::<Vec<_>>() {
             let mut open = vec![step];
             while let Some(step) = open.pop() {
-                open.extend(needs[step].iter().filter(|&&need| !std::mem::replace(&mut is_urgent[need], true)));
+                open.extend(
+                    dependencies[step]
+                        .iter()
+                        .filter(|&&dependency| !std::mem::replace(&mut is_urgent[dependency], true)),
+                );
             }
         }
-        streams_of(steps, &needs, STREAMS).into_iter().zip(is_urgent).collect()
+        streams_of(steps, &dependencies, STREAMS).into_iter().zip(is_urgent).collect()
     }
 
-    /// Where a place of a step is in the step with this number of a chain. The last step has the places it has by itself.
+    /// Maps an address of a sequential step to this iteration of the pipeline. The last iteration uses the original
+    /// addresses.
     fn place(&self, place: Place, number: usize, count: usize) -> Place {
         let in_arena = |offset: usize| Place { region: Region::Arena, offset };
-        // What is carried for the value that the last step leaves is where it is in a step by itself.
-        let carried = |carried: &Carried, value: usize| match (count - value) % (AT_ONCE + 1) {
-            turn if turn < AT_ONCE => carried.next + turn * self.apart,
-            _ => carried.apart,
+        // Buffers rotate such that the last iteration leaves its value at the sequential address.
+        let carried = |carried: &Carried, value: usize| match (count - value) % (STEPS_IN_FLIGHT + 1) {
+            turn if turn < STEPS_IN_FLIGHT => carried.next + turn * self.arena_stride,
+            _ => carried.separate,
         };
         match place.region {
             Region::Arena => match self.carried.iter().find(|of| of.holds(place.offset)) {
                 Some(of) => in_arena(carried(of, number + 1) + place.offset - of.next),
-                None => in_arena(place.offset + turn(number, count) * self.apart),
+                None => in_arena(place.offset + arena_of(number, count) * self.arena_stride),
             },
             Region::Input(input) => {
                 let read = self.carried.iter().find(|of| of.input == input && number > 0).map(|of| carried(of, number));
@@ -257,12 +263,12 @@ impl Overlap {
     }
 }
 
-/// Which of the arenas the step with this number of a chain has: the last one that of a step by itself.
-fn turn(number: usize, count: usize) -> usize {
-    (count - 1 - number) % AT_ONCE
+/// Returns the arena of an iteration; the last one has arena 0, as in a sequential step.
+fn arena_of(number: usize, count: usize) -> usize {
+    (count - 1 - number) % STEPS_IN_FLIGHT
 }
 
-/// True where a step writes what is carried.
+/// True if a step writes a carried value.
 fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     step.writes.iter().any(|Span { place, .. }| match place.region {
         Region::Input(_) => true,
@@ -271,46 +277,47 @@ fn carries_on(step: &Step, carried: &[Carried]) -> bool {
     })
 }
 
-/// True where all that is carried without being written over is known early in a step.
+/// True if all carried values that are not updated in place are known early in a step.
 fn is_early(steps: &[Step], carried: &[Carried]) -> bool {
-    let done = ends(&needs(steps), &steps.iter().map(cost).collect::<Vec<_>>());
+    let done = finish_times(&dependencies(steps), &steps.iter().map(cost).collect::<Vec<_>>());
     let in_arena = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Arena);
     let is_next = |step: &Step| in_arena(step) && carries_on(step, carried);
     let end = |of: &dyn Fn(&Step) -> bool| {
         let ends = steps.iter().zip(&done).filter(|(step, _)| of(step)).map(|(_, (end, _))| *end);
         ends.fold(0.0, f64::max)
     };
-    end(&is_next) < EARLY * end(&|_| true)
+    end(&is_next) < MAX_CARRY_SHARE * end(&|_| true)
 }
 
-/// Copies a carried input from one place to another, unless something has failed.
-fn copied_if_fine(node: &Node, from: Place, to: Place) -> Step {
+/// Copies a carried input, unless a check has failed.
+fn copy_step_unless_failed(node: &Node, from: Place, to: Place) -> Step {
     let view = View::contiguous(&[node.count()]);
-    let work = Work::Kernel(gathered_if_fine(Elements { place: from, view: &view }, node.dtype, to));
+    let work = Work::Kernel(copy_unless_failed(Elements { place: from, view: &view }, node.dtype, to));
     let span = |place| vec![Span { place, bytes: node.bytes() }];
     Step { work, reads: span(from), writes: span(to), location: node.location }
 }
 
-/// Writes the numbers of all steps of a chain, from that of the first on.
+/// Writes the numbers of all iterations, starting from the first.
 fn numbered(from: Place, to: Place, like: &Step) -> Step {
     let mut code = Code::default();
-    code.each(LONGEST);
+    code.each(MAX_PIPELINE_STEPS);
     let (counter, numbers) = (code.pointer(from, DType::I32, 0), code.pointer(to, DType::I32, 0));
     code.line(format!("{numbers}[e] = {counter}[0] + (int)e;"));
     let span = |place, count: usize| Span { place, bytes: count * DType::I32.size() };
-    let work = Work::Kernel(code.launch_each(LONGEST));
-    Step { work, reads: vec![span(from, 1)], writes: vec![span(to, LONGEST)], location: like.location }
+    let work = Work::Kernel(code.launch_each(MAX_PIPELINE_STEPS));
+    Step { work, reads: vec![span(from, 1)], writes: vec![span(to, MAX_PIPELINE_STEPS)], location: like.location }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::compile::plan::{Plan, plan};
-    use crate::schedule::oracle::{Memory, any_order};
+    use crate::schedule::oracle::{SymbolicMemory, any_order};
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros, mixed_vector};
     use std::collections::HashMap;
 
-    /// HPO-SGLD on a small network: new weights, then the outer gradient at them, then its product with what the old ones depend on.
+    /// HPO-SGLD on a small network: new weights, the outer gradient at them, and its product with the Jacobian of the
+    /// old ones.
     fn program() -> Program {
         let g = Graph::new();
         let [w, v] = [("w", [8, 16]), ("v", [16, 4])].map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -324,30 +331,30 @@ mod tests {
         let outer = (net(new_w, new_v, row(1.0)) - 1.0).square().sum_all();
         let f = gradient_or_zeros(outer, &[new_w, new_v]).unwrap();
         let mixed = mixed_vector(inner, &[w, v], &f, &[l]).unwrap()[0].unwrap();
-        // Nothing is carried as well, and must not be copied.
+        // An empty carried input must not be copied.
         let none = g.input("none", [0], DType::F32);
         let builder = Program::builder(&g).carry(w, new_w).carry(v, new_v).carry(h, h - mixed * 0.1).carry(none, none);
         builder.output("outer", outer).build().unwrap()
     }
 
-    /// What inputs and outputs are after chains of these lengths, the links of each in some order.
+    /// Returns the inputs and outputs after pipelines of these lengths, with the steps in a random valid order.
     fn left_by(plan: &Plan, lengths: &[usize], seed: u64) -> HashMap<Region, Vec<u64>> {
-        let overlap = plan.overlap.as_ref().expect("new weights are known early");
-        let mut memory = Memory::new(AT_ONCE * overlap.apart);
+        let pipeline = plan.pipeline.as_ref().expect("new weights are known early");
+        let mut memory = SymbolicMemory::new(STEPS_IN_FLIGHT * pipeline.arena_stride);
         plan.prologue.iter().for_each(|step| memory.run(step));
-        let (_, numbers) = overlap.counter.expect("rows are chosen by the number of the step");
+        let (_, numbers) = pipeline.counter.expect("rows are chosen by the number of the step");
         for (chain, &count) in lengths.iter().enumerate() {
             let before: usize = lengths[..chain].iter().sum();
-            let links = overlap.chain(count, chain + 1 == lengths.len());
-            assert!(links.iter().all(|link| link.turn.stream < CHAIN_STREAMS));
-            let turns: Vec<&Turn> = links.iter().map(|link| &link.turn).collect();
-            for number in any_order(&turns, seed) {
-                match links[number].part {
-                    Part::First(_) | Part::Last(_) => memory.copy(&links[number].step),
-                    _ => memory.run(&links[number].step),
+            let pipelined_steps = pipeline.unrolled(count, chain + 1 == lengths.len());
+            assert!(pipelined_steps.iter().all(|pipelined| pipelined.slot.stream < PIPELINE_STREAMS));
+            let slots: Vec<&StreamSlot> = pipelined_steps.iter().map(|pipelined| &pipelined.slot).collect();
+            for number in any_order(&slots, seed) {
+                match pipelined_steps[number].part {
+                    PipelinePart::First(_) | PipelinePart::Last(_) => memory.copy(&pipelined_steps[number].step),
+                    _ => memory.run(&pipelined_steps[number].step),
                 }
-                if matches!(links[number].part, Part::First(_)) {
-                    for number in 0..LONGEST {
+                if matches!(pipelined_steps[number].part, PipelinePart::First(_)) {
+                    for number in 0..MAX_PIPELINE_STEPS {
                         let place = Place { offset: numbers.offset + 4 * number, ..numbers };
                         memory.bytes(&Span { place, bytes: 4 }).fill((before + number) as u64);
                     }
@@ -358,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_computes_what_its_steps_do_one_by_one_in_whatever_order_streams_run() {
+    fn a_pipeline_computes_the_same_as_sequential_steps_in_any_stream_order() {
         let plan = plan(&program(), None, true).unwrap();
-        let overlap = plan.overlap.as_ref().unwrap();
-        // The first weights are not needed once the outer gradient is known, and are changed in place like the sum.
-        assert_eq!((overlap.carried.len(), overlap.copied.len()), (1, 2));
+        let pipeline = plan.pipeline.as_ref().unwrap();
+        // The first weights are not needed after the outer gradient, and are updated in place like the sum.
+        assert_eq!((pipeline.carried.len(), pipeline.copied.len()), (1, 2));
         for count in 2..=7 {
             let expected = left_by(&plan, &vec![1; count], 0);
             assert!((0..40).all(|seed| left_by(&plan, &[count], seed) == expected), "{count} steps");
@@ -373,33 +380,33 @@ mod tests {
     #[test]
     fn a_step_begins_before_the_one_before_it_is_over() {
         let plan = plan(&program(), None, true).unwrap();
-        let links = plan.overlap.as_ref().unwrap().chain(3, false);
-        let steps: Vec<Step> = links.iter().map(|link| link.step.clone()).collect();
+        let pipelined_steps = plan.pipeline.as_ref().unwrap().unrolled(3, false);
+        let steps: Vec<Step> = pipelined_steps.iter().map(|pipelined| pipelined.step.clone()).collect();
         let end = |steps: &[Step]| {
-            let done = ends(&needs(steps), &steps.iter().map(cost).collect::<Vec<_>>());
+            let done = finish_times(&dependencies(steps), &steps.iter().map(cost).collect::<Vec<_>>());
             done.into_iter().map(|(end, _)| end).fold(0.0, f64::max)
         };
-        let (all, alone) = (end(&steps), end(plan.lean.as_ref().unwrap_or(&plan.body)));
+        let (all, alone) = (end(&steps), end(plan.carry_only.as_ref().unwrap_or(&plan.body)));
         assert!(all < 2.6 * alone, "{all} of {alone}");
     }
 
     #[test]
-    fn what_is_known_only_at_the_end_of_a_step_or_written_in_place_is_no_chain() {
+    fn loops_with_late_or_in_place_carries_are_not_pipelined() {
         let g = Graph::new();
         let x = g.input("x", [64, 64], DType::F32);
         let planned = |next: Tensor| plan(&Program::builder(&g).carry(x, next).build().unwrap(), None, true).unwrap();
-        assert!(planned(x.sin()).overlap.is_none(), "in place");
-        assert!(planned(x.matmul(x).matmul(x)).overlap.is_none(), "the end of the step");
+        assert!(planned(x.sin()).pipeline.is_none(), "in place");
+        assert!(planned(x.matmul(x).matmul(x)).pipeline.is_none(), "the end of the step");
     }
 
     #[test]
-    fn chains_are_of_about_the_same_length() {
+    fn pipelines_have_about_the_same_length() {
         let plan = plan(&program(), None, true).unwrap();
-        let overlap = plan.overlap.as_ref().unwrap();
+        let pipeline = plan.pipeline.as_ref().unwrap();
         let lengths = |mut steps: usize| {
             let mut found = vec![];
             while steps > 0 {
-                found.push(overlap.length(steps));
+                found.push(pipeline.length(steps));
                 steps -= found[found.len() - 1];
             }
             found

@@ -1,118 +1,126 @@
-//! The late half of a step beside the early half of the next one.
+//! Two-stage software pipelining: the late stage of a step runs concurrently with the early stage of the next.
 //!
 //!   early 0 → early 1 → early 2 → …
 //!        ↘ late 0 ↘ late 1 ↘ …
 //!
-//! A loop of n steps runs as its first early half, n − 1 times a late half together with the next early half, and the last late half.
-//! Neither of two halves that run together fills a GPU all the time: while one waits for its slowest block, or for a kernel to begin,
-//! the other is at work. Both have memory of their own for what lives within them; what they share is kept in order by who reads and
-//! writes it.
+//! A loop of n steps runs as its first early stage, n − 1 pairs of a late stage with the next early stage, and the last
+//! late stage. Neither stage fills a GPU all the time: while one waits for its slowest block, or for a launch, the
+//! other computes. Each has separate memory for its own values; dependencies through shared values are tracked.
 
 use crate::compile::step::Step;
 use crate::runtime::device::STREAMS;
-use crate::schedule::streams::{Turn, cost, needs, needs_beside, streams_of, turns, waits};
+use crate::schedule::streams::{
+    StreamSlot, assign_streams, cost, dependencies, dependencies_in_sets, place_events, streams_of,
+};
 use crate::target::ALIGN;
 use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Place, Region};
 
-/// What each half must have of the time of a step, by rough costs, for them to be worth the memory.
-const LEAST: f64 = 0.25;
+/// The minimum share of each stage in the time of a step, by estimated costs, for which the extra memory pays.
+const MIN_STAGE_SHARE: f64 = 0.25;
 
-/// Halves may take half as much memory again as steps that run one by one, or so many bytes more.
-const LITTLE: usize = 256 << 20;
+/// Stages may need half as much memory again as sequential steps, or this many bytes more.
+const MAX_EXTRA_BYTES: usize = 256 << 20;
 
-/// How a step is halved.
-pub(crate) struct Staggered {
-    /// How many of the steps of a body, and of a lean one, are the early half.
+/// A loop whose steps are split into two stages.
+pub(crate) struct StagedLoop {
+    /// The number of steps in the early stage, of the body and of the carry-only body.
     early: [usize; 2],
-    /// Where the number of the step is, and where the late half finds its own.
+    /// The address of the step number, and of its copy for the late stage.
     counter: Option<(Place, Place)>,
-    /// Bytes that outlive a run, with those of the number.
-    pub kept_bytes: usize,
+    /// Bytes of persistent memory, including the copy of the step number.
+    pub persistent_bytes: usize,
 }
 
-/// Which halves.
+/// The stages that one graph contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Halves {
-    /// The early one of the first step.
+pub(crate) enum Stages {
+    /// The early stage of the first step.
     First,
-    /// The late one of a step, and the early one of the next.
-    Together,
-    /// The late one of the last step.
+    /// The late stage of a step, and the early stage of the next.
+    Overlapped,
+    /// The late stage of the last step.
     Last,
 }
 
-impl Staggered {
-    /// True where two halves take little more memory than steps that run one by one, and nothing else is kept from step to step that
-    /// both would write.
-    pub fn fits(one_by_one: &MemoryMap, in_halves: &MemoryMap) -> bool {
-        let bytes = |map: &MemoryMap| map.bound_bytes + map.kept_bytes + map.arena_bytes;
-        let more = bytes(in_halves).saturating_sub(bytes(one_by_one));
-        in_halves.raised[1].is_none() && more <= (bytes(one_by_one) / 2).max(LITTLE)
+impl StagedLoop {
+    /// True if two stages need little more memory than sequential steps, and no other persistent value is written by
+    /// both.
+    pub fn fits(sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
+        let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
+        let more = bytes(in_stages).saturating_sub(bytes(sequential));
+        in_stages.amax_words[1].is_none() && more <= (bytes(sequential) / 2).max(MAX_EXTRA_BYTES)
     }
 
-    /// Of the halves of a step; none where one of them is short.
-    pub fn new(map: &MemoryMap, halves: &[Vec<Step>; 2]) -> Option<Self> {
-        let [early, late] = halves.each_ref().map(|half| half.iter().map(cost).sum::<f64>());
-        if early.min(late) < LEAST * (early + late) {
+    /// Builds it from the stages of a step; `None` if one of them is short.
+    pub fn new(map: &MemoryMap, stages: &[Vec<Step>; 2]) -> Option<Self> {
+        let [early, late] = stages.each_ref().map(|stage| stage.iter().map(cost).sum::<f64>());
+        if early.min(late) < MIN_STAGE_SHARE * (early + late) {
             return None;
         }
-        let kept = map.kept_bytes.next_multiple_of(ALIGN);
-        let counter = map.counter.map(|counter| (counter, Place { region: Region::Kept, offset: kept }));
-        let kept_bytes = if counter.is_some() { kept + DType::I32.size() } else { map.kept_bytes };
-        Some(Staggered { early: [0; 2], counter, kept_bytes })
+        let kept = map.persistent_bytes.next_multiple_of(ALIGN);
+        let counter = map.counter.map(|counter| (counter, Place { region: Region::Persistent, offset: kept }));
+        let persistent_bytes = if counter.is_some() { kept + DType::I32.size() } else { map.persistent_bytes };
+        Some(StagedLoop { early: [0; 2], counter, persistent_bytes })
     }
 
-    /// With so many steps in the early half, and in that of a lean step.
-    pub fn split_at(self, full: usize, lean: Option<usize>) -> Self {
-        Staggered { early: [full, lean.unwrap_or(full)], ..self }
+    /// Sets the number of steps in the early stage, of the body and of the carry-only body.
+    pub fn split_at(self, full: usize, carry_only: Option<usize>) -> Self {
+        StagedLoop { early: [full, carry_only.unwrap_or(full)], ..self }
     }
 
-    /// Where the late half finds the number of its step.
+    /// Returns the address of the step number for the late stage.
     pub fn late_counter(&self) -> Option<Place> {
         self.counter.map(|(_, late)| late)
     }
 
-    /// A step of the late half, which finds its number there.
-    pub fn counted_apart(&self, step: &Step) -> Step {
+    /// Redirects a step of the late stage to its own step number.
+    pub fn with_late_counter(&self, step: &Step) -> Step {
         match self.counter {
             Some((counter, late)) => step.moved(|place| if place == counter { late } else { place }),
             None => step.clone(),
         }
     }
 
-    /// The steps of some halves, in an order in which they can run, each by its number in the body, and when each runs. The late half is of a
-    /// lean step unless it is the last and `shows`, the early one unless `shows`.
-    pub fn turns(&self, halves: Halves, [full, lean]: [&[Step]; 2], shows: bool) -> Vec<(bool, usize, Turn)> {
-        let of = |all: bool| if all { (full, self.early[0]) } else { (lean, self.early[1]) };
-        let half = |late: bool, all: bool| -> Vec<(bool, usize)> {
+    /// Returns the steps of these stages in an executable order, as indices into the body, with their stream slots. The
+    /// late stage is carry-only unless it is the last and `shows`; the early stage unless `shows`.
+    pub fn slots(
+        &self,
+        stages: Stages,
+        [full, carry_only]: [&[Step]; 2],
+        shows: bool,
+    ) -> Vec<(bool, usize, StreamSlot)> {
+        let of = |all: bool| if all { (full, self.early[0]) } else { (carry_only, self.early[1]) };
+        let stage = |late: bool, all: bool| -> Vec<(bool, usize)> {
             let (steps, early) = of(all);
             let numbers = if late { early..steps.len() } else { 0..early };
             numbers.map(|number| (all, number)).collect()
         };
         let step = |&(all, number): &(bool, usize)| of(all).0[number].clone();
-        let steps = |half: &[(bool, usize)]| half.iter().map(step).collect::<Vec<Step>>();
-        let (numbers, turns) = match halves {
-            Halves::First | Halves::Last => {
-                let own = half(halves == Halves::Last, shows);
-                let turns = turns(&steps(&own), STREAMS);
-                (own, turns)
+        let steps = |stage: &[(bool, usize)]| stage.iter().map(step).collect::<Vec<Step>>();
+        let (numbers, slots) = match stages {
+            Stages::First | Stages::Last => {
+                let own = stage(stages == Stages::Last, shows);
+                let slots = assign_streams(&steps(&own), STREAMS);
+                (own, slots)
             }
-            Halves::Together => {
-                let halves = [half(true, false), half(false, shows)];
+            Stages::Overlapped => {
+                let stages = [stage(true, false), stage(false, shows)];
                 let (mut sets, mut on) = (vec![], vec![]);
-                for (set, steps) in halves.iter().map(|half| steps(half)).enumerate() {
+                for (set, steps) in stages.iter().map(|stage| steps(stage)).enumerate() {
                     sets.extend(steps.iter().map(|_| set));
-                    // The first streams come before others; neither half should.
+                    // The first set of streams has priority; neither stage should.
                     let first = (1 + set) * STREAMS;
-                    on.extend(streams_of(&steps, &needs(&steps), STREAMS).into_iter().map(|stream| first + stream));
+                    on.extend(
+                        streams_of(&steps, &dependencies(&steps), STREAMS).into_iter().map(|stream| first + stream),
+                    );
                 }
-                let both = halves.concat();
-                let turns = waits(&needs_beside(&steps(&both), &sets), &on);
-                (both, turns)
+                let both = stages.concat();
+                let slots = place_events(&dependencies_in_sets(&steps(&both), &sets), &on);
+                (both, slots)
             }
         };
-        numbers.into_iter().zip(turns).map(|((all, number), turn)| (all, number, turn)).collect()
+        numbers.into_iter().zip(slots).map(|((all, number), turn)| (all, number, turn)).collect()
     }
 }
 
@@ -120,15 +128,15 @@ impl Staggered {
 mod tests {
     use super::*;
     use crate::codegen::Launch;
-    use crate::compile::plan::{Plan, Space, plan, plan_with};
-    use crate::schedule::oracle::{Memory, any_order};
-    use crate::schedule::streams::ends;
+    use crate::compile::plan::{MemoryBudget, Plan, plan, plan_with};
+    use crate::schedule::oracle::{SymbolicMemory, any_order};
+    use crate::schedule::streams::finish_times;
     use bilevel_graph::conformance::{self, Size, varied_program};
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros};
     use std::collections::HashMap;
 
-    /// HPO-SGLD with an L1 weight for every parameter: new weights, then the outer gradient at them, times the signs of the old ones. Both
-    /// halves ask for the number of the step.
+    /// HPO-SGLD with an L1 weight per parameter: new weights, then the outer gradient at them, times the signs of the
+    /// old ones. Both stages read the step number.
     fn program(size: usize) -> Program {
         let g = Graph::new();
         let [w, h, x, y] = ["w", "h", "x", "y"].map(|name| g.input(name, [size, size], DType::F32));
@@ -142,28 +150,28 @@ mod tests {
         builder.output("outer", outer).output("mean", x.matmul(w).mean_all()).build().unwrap()
     }
 
-    /// What inputs and outputs are after so many steps: whole ones, or halves that run in some order.
+    /// Returns the inputs and outputs after this many steps, sequential or in stages in a random valid order.
     fn left_by(plan: &Plan, count: usize, seed: Option<u64>) -> HashMap<Region, Vec<u64>> {
-        let mut memory = Memory::new(plan.arena_bytes);
-        let lean = plan.lean.as_deref().unwrap_or(&plan.body);
-        plan.prologue.iter().chain(&plan.seeds).for_each(|step| memory.run(step));
+        let mut memory = SymbolicMemory::new(plan.arena_bytes);
+        let carry_only = plan.carry_only.as_deref().unwrap_or(&plan.body);
+        plan.prologue.iter().chain(&plan.initial_casts).for_each(|step| memory.run(step));
         for number in 0..=count {
             let shows = number + 1 >= count;
             let Some(seed) = seed else {
-                let body = if shows { &plan.body } else { lean };
+                let body = if shows { &plan.body } else { carry_only };
                 body.iter().filter(|_| number < count).for_each(|step| memory.run(step));
                 continue;
             };
-            let halves = match number {
-                0 => Halves::First,
-                _ if number == count => Halves::Last,
-                _ => Halves::Together,
+            let stages = match number {
+                0 => Stages::First,
+                _ if number == count => Stages::Last,
+                _ => Stages::Overlapped,
             };
-            let works = plan.staggered.as_ref().unwrap().turns(halves, [&plan.body, lean], shows);
-            let turns: Vec<&Turn> = works.iter().map(|(_, _, turn)| turn).collect();
-            for work in any_order(&turns, seed) {
+            let works = plan.staged.as_ref().unwrap().slots(stages, [&plan.body, carry_only], shows);
+            let slots: Vec<&StreamSlot> = works.iter().map(|(_, _, turn)| turn).collect();
+            for work in any_order(&slots, seed) {
                 let (all, number, _) = works[work];
-                memory.run(if all { &plan.body[number] } else { &lean[number] });
+                memory.run(if all { &plan.body[number] } else { &carry_only[number] });
             }
         }
         plan.finish.iter().for_each(|step| memory.copy(step));
@@ -171,25 +179,25 @@ mod tests {
     }
 
     #[test]
-    fn halves_leave_what_whole_steps_do_in_whatever_order_streams_run() {
+    fn stages_compute_the_same_as_sequential_steps_in_any_stream_order() {
         let plan = plan(&program(8), None, true).unwrap();
-        assert!(plan.lean.is_some(), "the mean is an output only");
+        assert!(plan.carry_only.is_some(), "the mean is an output only");
         for count in 1..=5 {
             let expected = left_by(&plan, count, None);
             assert!((0..40).all(|seed| left_by(&plan, count, Some(seed)) == expected), "{count} steps");
         }
     }
 
-    /// By steps of another plan, which has no halves.
+    /// Compares with a plan without stages.
     #[test]
     fn so_it_is_for_every_loop_whose_kernels_are_the_same() {
         let cases = conformance::carries(40, 70, DType::F32).unwrap().into_iter();
         let varied = (0..400).map(|seed| varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap());
-        let mut halved = 0;
+        let mut by_stage = 0;
         for case in cases.chain(varied) {
-            let [plan, whole] =
-                [Space::Some, Space::Least].map(|space| plan_with(&case.program, None, true, space).unwrap());
-            // Fewer kernels are put together where they are in different halves.
+            let [plan, whole] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
+                .map(|space| plan_with(&case.program, None, true, space).unwrap());
+            // Fewer kernels are fused if they are in different stages.
             let texts = |plan: &Plan| {
                 let counts = |launch: &&Launch| launch.source.contains("+= 1;");
                 let mut texts: Vec<String> =
@@ -197,49 +205,50 @@ mod tests {
                 texts.sort_unstable();
                 texts
             };
-            if plan.staggered.is_some() && texts(&plan) == texts(&whole) {
+            if plan.staged.is_some() && texts(&plan) == texts(&whole) {
                 let expected = left_by(&whole, 4, None);
                 assert!((0..10).all(|seed| left_by(&plan, 4, Some(seed)) == expected), "{}", case.name);
-                halved += 1;
+                by_stage += 1;
             }
         }
-        assert!(halved > 3, "{halved} loops");
+        assert!(by_stage > 3, "{by_stage} loops");
     }
 
     #[test]
     fn each_half_counts_by_itself() {
         let plan = plan(&program(8), None, true).unwrap();
-        let staggered = plan.staggered.as_ref().unwrap();
-        let (counter, late) = staggered.counter.unwrap();
-        assert!(counter != late && plan.kept_bytes >= late.offset + DType::I32.size());
-        let (steps, others) = plan.body.split_at(staggered.early[0]);
-        for (half, own, other) in [(steps, counter, late), (others, late, counter)] {
+        let staged = plan.staged.as_ref().unwrap();
+        let (counter, late) = staged.counter.unwrap();
+        assert!(counter != late && plan.persistent_bytes >= late.offset + DType::I32.size());
+        let (steps, others) = plan.body.split_at(staged.early[0]);
+        for (stage, own, other) in [(steps, counter, late), (others, late, counter)] {
             let uses =
                 |step: &Step, place: Place| step.reads.iter().chain(&step.writes).any(|span| span.place == place);
-            assert!(!half.iter().any(|step| uses(step, other)));
+            assert!(!stage.iter().any(|step| uses(step, other)));
             let writes = |step: &&Step| step.writes.iter().any(|span| span.place == own);
-            assert_eq!(half.iter().filter(writes).count(), 1);
+            assert_eq!(stage.iter().filter(writes).count(), 1);
         }
     }
 
     #[test]
     fn where_memory_is_short_steps_are_whole() {
-        let [some, least] = [Space::Some, Space::Least].map(|space| plan_with(&program(8), None, true, space).unwrap());
-        assert!(some.staggered.is_some() && least.staggered.is_none() && least.overlap.is_none());
+        let [some, least] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
+            .map(|space| plan_with(&program(8), None, true, space).unwrap());
+        assert!(some.staged.is_some() && least.staged.is_none() && least.pipeline.is_none());
     }
 
     #[test]
-    fn two_halves_take_as_long_as_the_longer_of_them() {
+    fn two_overlapped_stages_take_as_long_as_the_longer_one() {
         let plan = plan(&program(512), None, true).unwrap();
-        let staggered = plan.staggered.as_ref().unwrap();
-        let lean = plan.lean.as_deref().unwrap();
-        let seconds = |halves| {
-            let works = staggered.turns(halves, [&plan.body, lean], false);
-            let steps: Vec<Step> = works.iter().map(|&(_, number, _)| lean[number].clone()).collect();
-            let done = ends(&needs(&steps), &steps.iter().map(cost).collect::<Vec<_>>());
+        let staged = plan.staged.as_ref().unwrap();
+        let carry_only = plan.carry_only.as_deref().unwrap();
+        let seconds = |stages| {
+            let works = staged.slots(stages, [&plan.body, carry_only], false);
+            let steps: Vec<Step> = works.iter().map(|&(_, number, _)| carry_only[number].clone()).collect();
+            let done = finish_times(&dependencies(&steps), &steps.iter().map(cost).collect::<Vec<_>>());
             done.into_iter().map(|(end, _)| end).fold(0.0, f64::max)
         };
-        let [first, last, together] = [Halves::First, Halves::Last, Halves::Together].map(seconds);
+        let [first, last, together] = [Stages::First, Stages::Last, Stages::Overlapped].map(seconds);
         assert!(together < 0.7 * (first + last), "{together} of {first} and {last}");
     }
 
@@ -247,16 +256,16 @@ mod tests {
     fn conformance_has_such_a_loop() {
         let cases = conformance::carries(64, 64, DType::F32).unwrap();
         let case = cases.into_iter().find(|case| case.name.starts_with("what is only added up")).unwrap();
-        assert!(plan(&case.program, None, true).unwrap().staggered.is_some());
+        assert!(plan(&case.program, None, true).unwrap().staged.is_some());
     }
 
     #[test]
-    fn what_depends_on_all_that_is_carried_is_not_halved() {
+    fn a_step_that_depends_on_all_carried_values_has_no_stages() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [64, 64], DType::F32));
         let planned = |[next_x, next_y]: [Tensor; 2]| {
             let program = Program::builder(&g).carry(x, next_x).carry(y, next_y).build().unwrap();
-            plan(&program, None, true).unwrap().staggered.is_some()
+            plan(&program, None, true).unwrap().staged.is_some()
         };
         let (x_next, outer) = (x - x.matmul(x) * 0.1, |x: Tensor| x.sin().matmul(x));
         assert!(planned([x_next, y + outer(x_next)]));

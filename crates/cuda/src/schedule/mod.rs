@@ -1,4 +1,4 @@
-//! Order among the steps of a plan: streams, horizontal fusion and software pipelining of the loop.
+//! Scheduling of the steps of a plan: streams, horizontal fusion and software pipelining of the loop.
 
 pub(crate) mod horizontal_fusion;
 pub(crate) mod loop_pipeline;

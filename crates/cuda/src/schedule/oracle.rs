@@ -1,22 +1,22 @@
-//! What steps compute, as numbers that stand for it: a test of what may run beside what, without a GPU.
+//! A symbolic executor of steps: tests which steps may run concurrently, without a GPU.
 
 use crate::compile::step::{Span, Step, Work};
-use crate::schedule::streams::Turn;
+use crate::schedule::streams::StreamSlot;
 use bilevel_plan::Region;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What every byte of memory was last given, as a number that stands for how it was computed.
-pub(crate) struct Memory {
+/// By byte of memory: a hash of the computation that produced it.
+pub(crate) struct SymbolicMemory {
     regions: HashMap<Region, Vec<u64>>,
-    /// Bytes of the arena in which values live within a step.
+    /// Bytes of the arena for values within a step.
     within: usize,
 }
 
-impl Memory {
-    /// With so many bytes of the arena in which values live within a step.
+impl SymbolicMemory {
+    /// Creates memory with this many bytes of arena for values within a step.
     pub fn new(within: usize) -> Self {
-        Memory { regions: HashMap::new(), within }
+        SymbolicMemory { regions: HashMap::new(), within }
     }
 
     pub fn bytes(&mut self, span: &Span) -> &mut [u64] {
@@ -28,7 +28,7 @@ impl Memory {
         &mut region[span.place.offset..end]
     }
 
-    /// A step that only copies each of what it reads.
+    /// Runs a step that copies each of its operands.
     pub fn copy(&mut self, step: &Step) {
         for (from, to) in step.reads.iter().zip(&step.writes).filter(|(from, to)| from.bytes == to.bytes) {
             let copied = self.bytes(from).to_vec();
@@ -36,8 +36,8 @@ impl Memory {
         }
     }
 
-    /// What a step writes is a function of what it does and of all that it reads. What lives within a step and is both may be read only
-    /// after it was written.
+    /// Runs a step: each result is a hash of the operation and of all operands. Values within a step must be written
+    /// before they are read.
     pub fn run(&mut self, step: &Step) {
         let mut hasher = DefaultHasher::new();
         if let Work::Kernel(launch) = &step.work {
@@ -53,14 +53,14 @@ impl Memory {
         }
     }
 
-    /// What inputs and outputs hold.
+    /// Returns the contents of inputs and outputs.
     pub fn bound(mut self) -> HashMap<Region, Vec<u64>> {
         self.regions.retain(|region, _| matches!(region, Region::Input(_) | Region::Output(_)));
         self.regions
     }
 }
 
-/// What a step reads or writes, in the order in which it is given it, which is the same wherever it lies.
+/// Returns the spans of a step in argument order, which does not depend on addresses.
 fn in_order(step: &Step, spans: &[Span]) -> Vec<Span> {
     let addresses = step.work.addresses();
     let mut spans = spans.to_vec();
@@ -68,17 +68,18 @@ fn in_order(step: &Step, spans: &[Span]) -> Vec<Span> {
     spans
 }
 
-/// Some order in which steps with these turns may run on streams.
-pub(crate) fn any_order(turns: &[&Turn], seed: u64) -> Vec<usize> {
-    let (mut order, mut done, mut state) = (vec![], vec![false; turns.len()], seed);
-    while order.len() < turns.len() {
+/// Returns a random order in which steps with these stream slots may run.
+pub(crate) fn any_order(slots: &[&StreamSlot], seed: u64) -> Vec<usize> {
+    let (mut order, mut done, mut state) = (vec![], vec![false; slots.len()], seed);
+    while order.len() < slots.len() {
         let is_first = |number: usize| {
-            let same = |other: &usize| turns[*other].stream == turns[number].stream;
+            let same = |other: &usize| slots[*other].stream == slots[number].stream;
             (0..number).filter(same).all(|other| done[other])
         };
-        let can =
-            |number: &usize| !done[*number] && is_first(*number) && turns[*number].after.iter().all(|&need| done[need]);
-        let ready: Vec<usize> = (0..turns.len()).filter(can).collect();
+        let can = |number: &usize| {
+            !done[*number] && is_first(*number) && slots[*number].after.iter().all(|&dependency| done[dependency])
+        };
+        let ready: Vec<usize> = (0..slots.len()).filter(can).collect();
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let chosen = ready[(state >> 33) as usize % ready.len()];
         done[chosen] = true;

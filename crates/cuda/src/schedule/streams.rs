@@ -1,51 +1,53 @@
-//! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it depends on.
+//! Stream assignment: each step runs on one of a few streams and waits for events of its dependencies on others.
 
 use crate::compile::step::{Span, Step, Work};
 use bilevel_plan::Region;
 use std::collections::HashMap;
 
-/// When and where a step runs.
+/// The stream of a step and the events around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn {
-    /// The number of its stream.
+pub(crate) struct StreamSlot {
+    /// The stream.
     pub stream: usize,
-    /// Earlier steps on other streams that must be done.
+    /// Earlier steps on other streams whose events it waits for.
     pub after: Vec<usize>,
-    /// A step on another stream waits for it.
+    /// Whether a step on another stream waits for it, so that an event is recorded.
     pub awaited: bool,
 }
 
-/// A stretch of memory, who wrote it last, and who has read it since.
-struct Use {
+/// A span of memory with its last writer and the readers since.
+struct MemoryUse {
     span: Span,
     writer: Option<usize>,
     readers: Vec<usize>,
 }
 
-/// Gives every step a turn on one of `streams` streams.
-pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
-    let needs = needs(steps);
-    let on = streams_of(steps, &needs, streams);
-    waits(&needs, &on)
+/// Assigns every step to one of `streams` streams and places events.
+pub(crate) fn assign_streams(steps: &[Step], streams: usize) -> Vec<StreamSlot> {
+    let dependencies = dependencies(steps);
+    let on = streams_of(steps, &dependencies, streams);
+    place_events(&dependencies, &on)
 }
 
-/// By step: one of `streams` streams. The steps that wait for each other the longest, as far as can be told before they have run, are on the
-/// first, so that nothing comes between them that can run beside them.
-pub(crate) fn streams_of(steps: &[Step], needs: &[Vec<usize>], streams: usize) -> Vec<usize> {
+/// By step: its stream. The critical path, by estimated costs, is on the first stream, so that no concurrent work
+/// delays it.
+pub(crate) fn streams_of(steps: &[Step], dependencies: &[Vec<usize>], streams: usize) -> Vec<usize> {
     let mut decisive = vec![false; steps.len()];
     let costs: Vec<f64> = steps.iter().map(cost).collect();
-    longest(needs, &costs).into_iter().for_each(|step| decisive[step] = true);
+    critical_path(dependencies, &costs).into_iter().for_each(|step| decisive[step] = true);
     let mut on: Vec<usize> = vec![];
     // By stream: its last step.
     let mut last: Vec<Option<usize>> = vec![None; streams.max(1)];
-    for (number, needs) in needs.iter().enumerate() {
+    for (number, dependencies) in dependencies.iter().enumerate() {
         let stream = if decisive[number] || streams < 2 {
             0
         } else {
-            // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
-            let is_last =
-                |stream: &usize| *stream > 0 && last[*stream].is_some_and(|step| needs.binary_search(&step).is_ok());
-            let behind = needs.iter().rev().map(|&need: &usize| on[need]).find(is_last);
+            // After its newest dependency if that is the last step of its stream; otherwise on the stream that has been
+            // idle longest.
+            let is_last = |stream: &usize| {
+                *stream > 0 && last[*stream].is_some_and(|step| dependencies.binary_search(&step).is_ok())
+            };
+            let behind = dependencies.iter().rev().map(|&dependency: &usize| on[dependency]).find(is_last);
             behind.unwrap_or_else(|| (1..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0))
         };
         on.push(stream);
@@ -54,75 +56,76 @@ pub(crate) fn streams_of(steps: &[Step], needs: &[Vec<usize>], streams: usize) -
     on
 }
 
-/// The turns of steps that need others, each on a stream.
-pub(crate) fn waits(needs: &[Vec<usize>], on: &[usize]) -> Vec<Turn> {
+/// Places the events between steps on these streams.
+pub(crate) fn place_events(dependencies: &[Vec<usize>], on: &[usize]) -> Vec<StreamSlot> {
     let streams = on.iter().max().map_or(1, |most| most + 1);
-    let mut turns: Vec<Turn> = vec![];
+    let mut slots: Vec<StreamSlot> = vec![];
     let mut last: Vec<Option<usize>> = vec![None; streams];
-    // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
+    // By step and stream: the newest step known to be done when it starts.
     let mut done: Vec<Vec<Option<usize>>> = vec![];
-    for (number, (needs, &stream)) in needs.iter().zip(on).enumerate() {
-        // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or by those waited for.
+    for (number, (dependencies, &stream)) in dependencies.iter().zip(on).enumerate() {
+        // Streams run in order, so only the newest dependency on each stream counts, unless it is already implied.
         let before = |step: usize| known_after(&done[step], on[step], step);
         let mut known = last[stream].map_or_else(|| vec![None; streams], before);
         let mut after = vec![];
-        for &need in needs.iter().rev() {
-            if on[need] != stream && known[on[need]] < Some(need) {
-                after.push(need);
-                known.iter_mut().zip(before(need)).for_each(|(known, more)| *known = (*known).max(more));
+        for &dependency in dependencies.iter().rev() {
+            if on[dependency] != stream && known[on[dependency]] < Some(dependency) {
+                after.push(dependency);
+                known.iter_mut().zip(before(dependency)).for_each(|(known, more)| *known = (*known).max(more));
             }
         }
-        after.iter().for_each(|&need| turns[need].awaited = true);
-        turns.push(Turn { stream, after, awaited: false });
+        after.iter().for_each(|&dependency| slots[dependency].awaited = true);
+        slots.push(StreamSlot { stream, after, awaited: false });
         done.push(known);
         last[stream] = Some(number);
     }
-    turns
+    slots
 }
 
-/// What is known to be done after a step on a stream, by stream, of what was when it began.
+/// Returns the steps known to be done, by stream, after a step.
 fn known_after(done: &[Option<usize>], stream: usize, step: usize) -> Vec<Option<usize>> {
     let mut known = done.to_vec();
     known[stream] = Some(step);
     known
 }
 
-/// By step: the earlier ones that must be done, in order, but for those that others of them need anyway.
-pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
-    needs_beside(steps, &vec![0; steps.len()])
+/// By step: its direct dependencies in order, without transitive ones.
+pub(crate) fn dependencies(steps: &[Step]) -> Vec<Vec<usize>> {
+    dependencies_in_sets(steps, &vec![0; steps.len()])
 }
 
-/// The same where steps are in sets that run side by side: what fills the GPU waits for all before it in its own.
-pub(crate) fn needs_beside(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
-    let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
-    // Those that may find an index out of range, after which others do nothing.
+/// As [`dependencies`], for sets of steps that run concurrently: a step that occupies the whole GPU waits for all
+/// earlier ones of its set.
+pub(crate) fn dependencies_in_sets(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
+    let mut uses: HashMap<Region, Vec<MemoryUse>> = HashMap::new();
+    // Steps that can fail; later steps that are skipped after a failure depend on them.
     let mut checks: Vec<usize> = vec![];
-    // By set: from the last one on that filled the GPU: all before it were done by then.
+    // By set: the steps since the last one that occupied the whole GPU.
     let mut beside: Vec<Vec<usize>> = vec![vec![]; sets.iter().max().map_or(0, |most| most + 1)];
-    let (mut all, mut before) = (vec![], Before::new(steps.len()));
+    let (mut all, mut before) = (vec![], Ancestors::new(steps.len()));
     for (number, step) in steps.iter().enumerate() {
-        let mut needs = vec![];
-        if step.work.fills() {
-            needs.append(&mut beside[sets[number]]);
+        let mut dependencies = vec![];
+        if step.work.occupies_whole_gpu() {
+            dependencies.append(&mut beside[sets[number]]);
         }
         beside[sets[number]].push(number);
-        if step.work.heeds_reports() {
-            needs.extend(&checks);
+        if step.work.skips_after_failure() {
+            dependencies.extend(&checks);
         }
-        if step.work.reports() {
+        if step.work.can_fail() {
             checks.push(number);
         }
         for span in &step.writes {
             for found in uses.entry(span.place.region).or_default().iter().filter(|found| found.span.meets(span)) {
-                needs.extend(found.writer.iter().chain(&found.readers));
+                dependencies.extend(found.writer.iter().chain(&found.readers));
             }
         }
         for span in &step.reads {
             for found in uses.entry(span.place.region).or_default().iter().filter(|found| found.span.meets(span)) {
-                needs.extend(&found.writer);
+                dependencies.extend(&found.writer);
             }
         }
-        all.push(before.newest_of(needs));
+        all.push(before.newest_of(dependencies));
         for span in &step.reads {
             let list = uses.entry(span.place.region).or_default();
             let mut known = false;
@@ -131,44 +134,44 @@ pub(crate) fn needs_beside(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
                 known |= found.span == *span;
             }
             if !known {
-                list.push(Use { span: *span, writer: None, readers: vec![number] });
+                list.push(MemoryUse { span: *span, writer: None, readers: vec![number] });
             }
         }
         for span in &step.writes {
             let list = uses.entry(span.place.region).or_default();
             let (first, end) = (span.place.offset, span.place.offset + span.bytes);
             list.retain(|found| found.span.place.offset < first || found.span.place.offset + found.span.bytes > end);
-            list.push(Use { span: *span, writer: Some(number), readers: vec![] });
+            list.push(MemoryUse { span: *span, writer: Some(number), readers: vec![] });
         }
     }
     all
 }
 
-/// By step, a bit for each that is done before it, in words.
-struct Before {
+/// By step: a bit set of its ancestors.
+struct Ancestors {
     words: usize,
     bits: Vec<u64>,
 }
 
-impl Before {
-    /// Of so many steps.
+impl Ancestors {
+    /// Creates sets for this many steps.
     fn new(steps: usize) -> Self {
-        Before { words: steps.div_ceil(64), bits: vec![] }
+        Ancestors { words: steps.div_ceil(64), bits: vec![] }
     }
 
-    /// Of what the next step needs, in order, all that no other of it waits for.
-    fn newest_of(&mut self, mut needs: Vec<usize>) -> Vec<usize> {
-        needs.sort_unstable();
-        needs.dedup();
+    /// Records the ancestors of the next step, and returns its dependencies without transitive ones.
+    fn newest_of(&mut self, mut dependencies: Vec<usize>) -> Vec<usize> {
+        dependencies.sort_unstable();
+        dependencies.dedup();
         let mut own = vec![0u64; self.words];
         let mut newest = vec![];
-        for &need in needs.iter().rev() {
-            let (word, bit) = (need / 64, 1 << (need % 64));
+        for &dependency in dependencies.iter().rev() {
+            let (word, bit) = (dependency / 64, 1 << (dependency % 64));
             if own[word] & bit == 0 {
-                let before = &self.bits[need * self.words..(need + 1) * self.words];
+                let before = &self.bits[dependency * self.words..(dependency + 1) * self.words];
                 own.iter_mut().zip(before).for_each(|(own, before)| *own |= before);
                 own[word] |= bit;
-                newest.push(need);
+                newest.push(dependency);
             }
         }
         newest.reverse();
@@ -177,38 +180,38 @@ impl Before {
     }
 }
 
-/// Seconds until a kernel has begun and ended that does nothing.
-pub(crate) const START: f64 = 2e-6;
+/// The assumed time of an empty kernel launch, in seconds.
+pub(crate) const LAUNCH_SECONDS: f64 = 2e-6;
 
-/// Seconds a step takes on some fast GPU, very roughly.
+/// Returns the estimated seconds of a step, by the peak rates of a fast GPU.
 pub(crate) fn cost(step: &Step) -> f64 {
-    const PRODUCTS: f64 = 1e14;
-    const BYTES: f64 = 2e12;
+    const FLOPS_PER_SECOND: f64 = 1e14;
+    const BYTES_PER_SECOND: f64 = 2e12;
     let bytes: usize = step.reads.iter().chain(&step.writes).map(|span| span.bytes).sum();
     let multiplications = match &step.work {
-        Work::Product(p) => p.m * p.n * p.k * p.batch,
+        Work::Gemm(p) => p.m * p.n * p.k * p.batch,
         Work::Convolution { geometry, .. } => {
             let [n, c, h, w] = geometry.y;
             n * c * h * w * geometry.w[1..].iter().product::<usize>()
         }
         Work::Kernel(_) | Work::Copy { .. } => 0,
     };
-    START + (2.0 * multiplications as f64 / PRODUCTS).max(bytes as f64 / BYTES)
+    LAUNCH_SECONDS + (2.0 * multiplications as f64 / FLOPS_PER_SECOND).max(bytes as f64 / BYTES_PER_SECOND)
 }
 
-/// By step: when it is done at the earliest, where each needs others and takes so many seconds, and the one it waits for until then.
-pub(crate) fn ends(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<(f64, Option<usize>)> {
+/// By step: its earliest finish time for these durations, and the dependency that determines it.
+pub(crate) fn finish_times(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<(f64, Option<usize>)> {
     let mut done: Vec<(f64, Option<usize>)> = vec![];
-    for (needs, seconds) in needs.iter().zip(seconds) {
-        let latest = needs.iter().copied().max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
+    for (dependencies, seconds) in dependencies.iter().zip(seconds) {
+        let latest = dependencies.iter().copied().max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
         done.push((latest.map_or(0.0, |step| done[step].0) + seconds, latest));
     }
     done
 }
 
-/// The steps that wait for each other the longest, where each needs others and takes so many seconds.
-pub(crate) fn longest(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
-    let done = ends(needs, seconds);
+/// Returns the steps of the critical path for these durations.
+pub(crate) fn critical_path(dependencies: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
+    let done = finish_times(dependencies, seconds);
     let mut at = (0..done.len()).max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
     let mut path = vec![];
     while let Some(step) = at {
@@ -240,34 +243,34 @@ mod tests {
     #[test]
     fn two_chains_run_side_by_side_and_meet() {
         let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
-        let turns = turns(&steps, 2);
-        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
-        assert_eq!(turns[4].after, [2]);
-        assert!(turns[2].awaited && !turns[3].awaited);
+        let slots = assign_streams(&steps, 2);
+        assert_eq!(slots.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
+        assert_eq!(slots[4].after, [2]);
+        assert!(slots[2].awaited && !slots[3].awaited);
     }
 
     #[test]
-    fn nobody_waits_twice_for_the_same() {
-        // All read what the first writes; the long chain is on the first stream, and the others on the second.
+    fn no_event_is_waited_for_twice() {
+        // All read the result of the first step; the long chain is on the first stream, the others on the second.
         let mut steps = vec![step(&[], &[0])];
         steps.extend((1..8).map(|n| step(&[n - 1, 0], &[n])));
         steps.extend((8..11).map(|n| step(&[0], &[n])));
         steps.extend([step(&[3, 10], &[11]), step(&[2, 11], &[12])]);
-        let turns = turns(&steps, 2);
-        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [[0; 8].to_vec(), vec![1; 5]].concat());
-        let waits: Vec<&[usize]> = turns[8..].iter().map(|turn| &turn.after[..]).collect();
+        let slots = assign_streams(&steps, 2);
+        assert_eq!(slots.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [[0; 8].to_vec(), vec![1; 5]].concat());
+        let waits: Vec<&[usize]> = slots[8..].iter().map(|turn| &turn.after[..]).collect();
         assert_eq!(waits, [&[0][..], &[], &[], &[3], &[]]);
     }
 
     #[test]
     fn the_longest_way_is_that_of_the_slower_branch() {
         let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
-        assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 1.5, 1.0]), [0, 2, 4]);
-        assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 2.5, 1.0]), [1, 3, 4]);
+        assert_eq!(critical_path(&dependencies(&steps), &[1.0, 2.0, 3.0, 1.5, 1.0]), [0, 2, 4]);
+        assert_eq!(critical_path(&dependencies(&steps), &[1.0, 2.0, 3.0, 2.5, 1.0]), [1, 3, 4]);
     }
 
     #[test]
-    fn what_must_not_run_after_a_failure_waits_for_all_that_may_fail_before_it() {
+    fn steps_that_are_skipped_after_a_failure_wait_for_all_checks_before_them() {
         let kernel = |write: fn(&mut Code)| {
             let mut code = Code::default();
             write(&mut code);
@@ -276,25 +279,25 @@ mod tests {
         let reporting = || kernel(|code| drop(code.report(0, "0", "0")));
         let heeding = kernel(Code::stop_after_report);
         let steps = [reporting(), step(&[], &[0]), reporting(), heeding, step(&[], &[1])];
-        assert_eq!(needs(&steps), [vec![], vec![], vec![], vec![0, 2], vec![]]);
+        assert_eq!(dependencies(&steps), [vec![], vec![], vec![], vec![0, 2], vec![]]);
     }
 
     #[test]
-    fn what_fills_the_gpu_waits_for_all_before_it() {
+    fn a_step_that_occupies_the_whole_gpu_waits_for_all_before_it() {
         let mut launch = Code::default().launch([1, 1], 1);
         launch.shared = 1 << 16;
         let filling = || Step { work: Work::Kernel(launch.clone()), ..step(&[], &[]) };
         let steps = [step(&[], &[0]), step(&[], &[1]), filling(), step(&[0], &[2]), step(&[], &[3]), filling()];
-        assert_eq!(needs(&steps), [vec![], vec![], vec![0, 1], vec![0], vec![], vec![2, 3, 4]]);
+        assert_eq!(dependencies(&steps), [vec![], vec![], vec![0, 1], vec![0], vec![], vec![2, 3, 4]]);
     }
 
     #[test]
     fn memory_is_not_written_before_it_was_read() {
         let steps = [step(&[], &[0]), step(&[0], &[1]), step(&[0], &[2]), step(&[], &[0])];
-        let turns = turns(&steps, 3);
-        let last = &turns[3];
+        let slots = assign_streams(&steps, 3);
+        let last = &slots[3];
         let mut waits = last.after.clone();
-        waits.extend((0..3).filter(|&s| turns[s].stream == last.stream));
-        assert!([1, 2].iter().all(|reader| waits.contains(reader)), "{turns:?}");
+        waits.extend((0..3).filter(|&s| slots[s].stream == last.stream));
+        assert!([1, 2].iter().all(|reader| waits.contains(reader)), "{slots:?}");
     }
 }

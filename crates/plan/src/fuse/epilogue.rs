@@ -1,20 +1,25 @@
-//! Which loops continue with a product's result while it is still in cache, or in the registers of the kernel that
-//! makes it.
+//! GEMM epilogues: loops that are applied to a product's result while it is in cache or in registers.
 //!
-//! The loop that adds a bias and applies a tanh, or adds another product, becomes one group with the product; the group
-//! begins with the product, and the loop reads each element of it as a value of its own. So C = A·B + C₀ is such a group too.
+//! A loop that adds a bias and applies a tanh, or adds another product, becomes one group with the product. The product
+//! is the first member, and the loop reads each element of its result from a register. So C = A·B + C₀ is such a group
+//! too.
 
 use crate::fuse::group::{Grouping, Role};
-use crate::fuse::topo_order::Order;
-use crate::internal_error::lacks;
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::internal_error;
 use crate::ir::node::Kind;
 use crate::lower::Lowering;
 use crate::target::Target;
 use bilevel_graph::Result;
 
-/// Makes one group of a product and the loop that reads it, where nothing must happen between them, the loop can read every
-/// element from where the product leaves it, and the target wants it so. Of several products a loop reads, the last.
-pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut Order) -> Result<()> {
+/// Merges a product with the loop that reads it if no group must run between them, the loop reads every element in
+/// place, and the target wants it. Of several products that a loop reads, the last is chosen.
+pub(crate) fn attach_epilogues(
+    low: &Lowering,
+    target: &dyn Target,
+    grouping: &mut Grouping,
+    order: &mut TopoOrder,
+) -> Result<()> {
     for group in 0..grouping.groups.len() {
         let reads = grouping.groups[group].members.iter().flat_map(|&id| low.nodes[id].reads());
         let is_product = |&node: &usize| matches!(low.nodes[node].kind, Kind::Dot(..));
@@ -22,15 +27,15 @@ pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Groupin
         products.sort_unstable();
         products.dedup();
         for &product in products.iter().rev() {
-            let wanted = target.continues(&low.nodes[product], &grouping.groups[group]);
+            let wanted = target.wants_epilogue(&low.nodes[product], &grouping.groups[group]);
             if wanted && can_follow(low, grouping, order, group, product) {
                 let Some(other) = grouping.group_of[product] else { continue };
                 if !order.contract(group, other) {
-                    return Err(lacks("an order for a product and its loop, between which nothing must happen"));
+                    return Err(internal_error("an acyclic order after attaching an epilogue"));
                 }
                 grouping.groups[other].members.clear();
                 grouping.groups[group].members.insert(0, product);
-                grouping.groups[group].product = Some(product);
+                grouping.groups[group].gemm = Some(product);
                 grouping.group_of[product] = Some(group);
                 grouping.role[product] = Some(Role::Full);
                 break;
@@ -40,13 +45,19 @@ pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Groupin
     Ok(())
 }
 
-/// True where a loop can be one group with a product that it reads.
-pub(crate) fn can_follow(low: &Lowering, grouping: &mut Grouping, order: &Order, group: usize, product: usize) -> bool {
+/// True if a loop can become the epilogue of a product that it reads.
+pub(crate) fn can_follow(
+    low: &Lowering,
+    grouping: &mut Grouping,
+    order: &TopoOrder,
+    group: usize,
+    product: usize,
+) -> bool {
     let (Some(domain), Some(other)) = (grouping.groups[group].domain, grouping.group_of[product]) else { return false };
     let node = &low.nodes[product];
-    let alone = grouping.groups[other].product.is_none() && grouping.groups[group].product.is_none();
+    let alone = grouping.groups[other].gemm.is_none() && grouping.groups[group].gemm.is_none();
     let same = node.count() == domain.n && node.invariant == grouping.groups[group].invariant;
-    // An update in place has to wait until the product has read the old value.
+    // An update in place must wait until the product has read the old value.
     let updates = low.carries.iter().any(|(input, next)| {
         let made_here = next.at().is_some_and(|(made, _)| grouping.group_of[made] == Some(group));
         made_here && node.reads().any(|(read, _)| read == *input)
@@ -54,7 +65,7 @@ pub(crate) fn can_follow(low: &Lowering, grouping: &mut Grouping, order: &Order,
     if updates || !alone || !same || !order.adjacent(group, other) {
         return false;
     }
-    // As if it were a member already.
+    // As if it already were a member.
     grouping.group_of[product] = Some(group);
     grouping.role[product] = Some(Role::Full);
     let in_step = grouping.groups[group].members.iter().all(|&id| {
@@ -81,7 +92,7 @@ mod tests {
             LIMITS
         }
 
-        fn continues(&self, _: &Node, _: &Group) -> bool {
+        fn wants_epilogue(&self, _: &Node, _: &Group) -> bool {
             true
         }
     }
@@ -97,8 +108,8 @@ mod tests {
         let y = (x.matmul(w) + g.input("b", [6], DType::F64).broadcast_to([8, 6])).tanh();
         let program = Program::builder(&g).output("y", y).carry(x, x.sin()).build().unwrap();
         let schedule = Schedule::new(&program, &Machine).unwrap();
-        let group = schedule.groups().iter().find(|group| group.product.is_some()).unwrap();
-        assert_eq!((group.members.len(), group.members[0]), (3, group.product.unwrap()));
+        let group = schedule.groups().iter().find(|group| group.gemm.is_some()).unwrap();
+        assert_eq!((group.members.len(), group.members[0]), (3, group.gemm.unwrap()));
         assert!(is_product(&schedule, group.members[0]));
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let (y, _) = schedule.outputs[0].at().unwrap();
@@ -128,8 +139,8 @@ mod tests {
         let program = Program::builder(&g).output("y", first + second).build().unwrap();
         let schedule = Schedule::new(&program, &Machine).unwrap();
         let [alone, together] = schedule.groups() else { panic!("two groups") };
-        assert_eq!((alone.product, alone.members.len(), together.members.len()), (None, 1, 2));
-        assert!(together.product.is_some_and(|second| second > alone.members[0]));
+        assert_eq!((alone.gemm, alone.members.len(), together.members.len()), (None, 1, 2));
+        assert!(together.gemm.is_some_and(|second| second > alone.members[0]));
     }
 
     #[test]
@@ -141,7 +152,7 @@ mod tests {
             let program = Program::builder(&g).carry(x, x - w.matmul(read) * 0.1).build().unwrap();
             let schedule = Schedule::new(&program, &Machine).unwrap();
             assert!(schedule.carries[0].in_place);
-            assert_eq!(schedule.groups().iter().any(|group| group.product.is_some()), together);
+            assert_eq!(schedule.groups().iter().any(|group| group.gemm.is_some()), together);
         }
     }
 }

@@ -1,23 +1,24 @@
-//! Which loops over rows stand between two products, and are one group with both: the softmax of an attention, and its derivative.
+//! GEMM–loop–GEMM fusion: a loop over rows between two products becomes one group with both, as in attention.
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂
 //!
-//! A strip of rows of C₁ is all that the same rows of G and of C₂ need. An executor that keeps a strip at hand from the first product to the
-//! last need not write C₁ or G, unless others read them.
+//! A block of rows of G and C₂ depends only on the same rows of C₁. An executor that keeps such a block in fast memory
+//! need not store C₁ or G, unless other groups read them.
 
 use crate::fuse::epilogue::can_follow;
 use crate::fuse::group::{Group, Grouping, Role};
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::node::{Kind, Node};
 use crate::lower::Lowering;
 use crate::target::Target;
 
-/// Makes one group of a product, the loop that reads its rows, and the product that reads the rows of the loop, where nothing must happen
-/// between them and the target wants it so.
-pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut Order) {
+/// Merges a product, the loop over its rows and the product of those rows into one group if no group must run between
+/// them and the target wants it.
+pub(crate) fn fuse_gemm_gemm(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut TopoOrder) {
     for next in 0..low.nodes.len() {
-        let Some(Strip { product, groups: [first, middle, last] }) = strip_before(low, target, grouping, order, next)
+        let Some(GemmGemm { product, groups: [first, middle, last] }) =
+            gemm_gemm_ending_at(low, target, grouping, order, next)
         else {
             continue;
         };
@@ -30,7 +31,7 @@ pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Gr
             let group = &mut grouping.groups[middle];
             group.members.insert(0, product);
             group.members.push(next);
-            (group.product, group.next) = (Some(product), Some(next));
+            (group.gemm, group.second_gemm) = (Some(product), Some(next));
             grouping.role[product] = Some(Role::Full);
             for node in [product, next] {
                 grouping.group_of[node] = Some(middle);
@@ -39,22 +40,22 @@ pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Gr
     }
 }
 
-/// What could be joined with a product that reads the rows of a loop.
-pub(crate) struct Strip {
-    /// The product that the loop reads.
+/// A candidate for fusion.
+pub(crate) struct GemmGemm {
+    /// The first product.
     pub product: usize,
-    /// Its group, the loop, and the group of the other product.
+    /// The groups of the first product, of the loop and of the second product.
     pub groups: [usize; 3],
 }
 
-/// The strip that could end with the product `next`.
-pub(crate) fn strip_before(
+/// Returns the candidate whose second product is `next`.
+pub(crate) fn gemm_gemm_ending_at(
     low: &Lowering,
     target: &dyn Target,
     grouping: &mut Grouping,
-    order: &Order,
+    order: &TopoOrder,
     next: usize,
-) -> Option<Strip> {
+) -> Option<GemmGemm> {
     let Kind::Dot(layout, _) = &low.nodes[next].kind else { return None };
     let (rows, view) = low.nodes[next].operands[0].at()?;
     let (group, last) = (grouping.group_of[rows]?, grouping.group_of[next]?);
@@ -62,7 +63,7 @@ pub(crate) fn strip_before(
     let in_rows = layout.k == length && layout.a == (length as isize, 1) && is_dense(layout, 0, layout.m * layout.k);
     let other = low.nodes[next].operands[1].at()?.0;
     let reads_once = grouping.group_of[other] != Some(group);
-    let is_alone = |group: &Group| group.product.is_none() && group.next.is_none();
+    let is_alone = |group: &Group| group.gemm.is_none() && group.second_gemm.is_none();
     let apart = is_alone(&grouping.groups[group]) && is_alone(&grouping.groups[last]);
     let same = low.nodes[next].invariant == grouping.groups[group].invariant && low.nodes[rows].is_whole(view);
     let is_row_by_row = |&id: &usize| {
@@ -72,7 +73,7 @@ pub(crate) fn strip_before(
             && matches!(grouping.role[id], Some(Role::Full | Role::Row))
     };
     let members = &grouping.groups[group].members;
-    // What is written over a carried input has to wait until both products have read it.
+    // An update in place must wait until both products have read the old value.
     let carried = |(_, next): &(usize, crate::Operand)| next.at().is_some_and(|(made, _)| members.contains(&made));
     let fits = in_rows && reads_once && apart && same && grouping.role[rows] == Some(Role::Full);
     if !fits || !members.iter().all(is_row_by_row) || low.carries.iter().any(carried) {
@@ -84,19 +85,19 @@ pub(crate) fn strip_before(
     products.sort_unstable();
     products.dedup();
     let product = products.into_iter().rev().find(|&product| {
-        target.strips(&low.nodes, product, &grouping.groups[group], next)
+        target.fuses_gemm_gemm(&low.nodes, product, &grouping.groups[group], next)
             && can_follow(low, grouping, order, group, product)
     })?;
-    Some(Strip { product, groups: [grouping.group_of[product]?, group, last] })
+    Some(GemmGemm { product, groups: [grouping.group_of[product]?, group, last] })
 }
 
-/// True for a product of matrices with so many rows of this length, one after the other.
+/// True for a batched product with dense results of this shape.
 fn is_product_of_rows(node: &Node, rows: usize, length: usize) -> bool {
     let Kind::Dot(layout, _) = &node.kind else { return false };
     (layout.m, layout.n, layout.c) == (rows, length, (length as isize, 1)) && is_dense(layout, 2, rows * length)
 }
 
-/// True where the matrices of one side lie one after the other, each of so many elements.
+/// True if the matrices of one side are contiguous, with this many elements each.
 fn is_dense(layout: &DotLayout, side: usize, elements: usize) -> bool {
     let mut apart = elements as isize;
     layout.batch.iter().rev().filter(|(length, _)| *length != 1).all(|(length, strides)| {
@@ -120,7 +121,7 @@ mod tests {
             LIMITS
         }
 
-        fn strips(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
+        fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
             true
         }
     }
@@ -142,12 +143,12 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// Members of each strip, and whether its scores and its weights lie in memory.
+    /// Members of each fused group, and whether its scores and its weights are stored.
     fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
         let schedule = Schedule::new(program, &Machine).unwrap();
-        let is_strip = |group: &&Group| group.next.is_some();
+        let is_strip = |group: &&Group| group.second_gemm.is_some();
         let found = schedule.groups().iter().filter(is_strip).map(|group| {
-            let (product, next) = (group.product.unwrap(), group.next.unwrap());
+            let (product, next) = (group.gemm.unwrap(), group.second_gemm.unwrap());
             let (rows, _) = schedule.nodes[next].operands[0].at().unwrap();
             assert_eq!((group.members[0], *group.members.last().unwrap()), (product, next));
             assert!(schedule.is_stored(next));
@@ -175,47 +176,47 @@ mod tests {
     #[test]
     fn so_is_its_derivative_with_respect_to_the_queries_and_others_read_its_rows() {
         let found = strips(&derivatives());
-        // The derivatives with respect to keys and values read the rows of both strips from memory.
+        // The derivatives with respect to keys and values read the rows of both groups from memory.
         assert_eq!(found.iter().map(|(_, _, rows)| *rows).collect::<Vec<_>>(), [true, true], "{found:?}");
         assert!(!found[1].1, "nobody else reads the derivative with respect to the weights");
     }
 
     #[test]
-    fn its_weights_are_computed_again_for_the_way_back_and_not_kept_until_then() {
+    fn attention_weights_are_recomputed_in_the_backward_pass() {
         struct Again;
         impl Target for Again {
             fn limits(&self) -> Limits {
-                Limits { again: Some(100), ..LIMITS }
+                Limits { remat_min_bytes: Some(100), ..LIMITS }
             }
 
-            fn strips(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
+            fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
                 true
             }
         }
         let schedule = Schedule::new(&derivatives(), &Again).unwrap();
-        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.next.is_some()).collect();
+        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.second_gemm.is_some()).collect();
         let left = |group: &Group| {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
             group.members.iter().filter(is_left).count()
         };
-        // Scores on the way forward; on the way back weights, and the derivative with respect to scores.
+        // Scores in the forward pass; weights and the derivative with respect to scores in the backward pass.
         assert_eq!(strips.into_iter().map(left).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
-    fn a_product_that_must_wait_for_another_reader_of_the_first_stays_apart() {
+    fn a_product_that_must_wait_for_another_reader_of_the_first_is_not_fused() {
         let g = Graph::new();
         let [q, k, v] = inputs(&g);
         let scores = q.matmul(k.transpose([0, 1, 3, 2]));
         let weights = nn::softmax(scores, 3);
-        // The values depend on the scores in another way, which takes a group of its own.
+        // The values also depend on the scores through a group of its own.
         let values = v + scores.sum([2, 3]).exp().broadcast([0, 1], [2, 3, 16, 8]).cumsum(2);
         let program = Program::builder(&g).output("y", weights.matmul(values)).build().unwrap();
         assert_eq!(strips(&program), []);
     }
 
     #[test]
-    fn rows_across_a_loop_are_not_a_strip() {
+    fn a_transposed_loop_is_not_fused() {
         let g = Graph::new();
         let [q, k, v] = inputs(&g);
         let weights = nn::softmax(q.matmul(k.transpose([0, 1, 3, 2])), 3);

@@ -1,70 +1,69 @@
-//! Groups: what an executor runs in one go, either a fused loop or one larger operation.
+//! Groups: the units that an executor runs, each a fused loop or a single operation.
 //!
-//! A loop runs over n elements in row-major order. Where it contains a reduction over trailing axes, the n elements are
-//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one per row: what a row reduction gives,
-//! and what is computed from that), and `Sink` (a reduction over other axes, added up in memory and complete only after
-//! the loop). So a softmax, a layer norm or a cross entropy, forward or backward, is one pass over memory.
+//! A loop runs over n elements in row-major order. If it contains a reduction over trailing axes, the n elements are
+//! rows of length l, and its members have one of three roles: `Full` (n values), `Row` (n/l values, one per row) and
+//! `Reduction` (over other axes, accumulated in memory and complete only after the loop). So a softmax, a layer norm or
+//! a cross entropy, forward or backward, is one pass over memory.
 
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use crate::ir::view::{Run, View};
 use crate::target::Limits;
 
-/// What a member of a loop is.
+/// The role of a member of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// One value for each element of the loop.
+    /// One value per element of the loop.
     Full,
-    /// One value for each row of the loop. A reduction with this role reads full values, row by row; anything else with it
-    /// reads row values.
+    /// One value per row of the loop. A reduction with this role reads full values; any other operation with it reads
+    /// row values.
     Row,
     /// A reduction into memory, complete only after the loop.
-    Sink {
-        /// It reads full values; else row values.
+    Reduction {
+        /// Whether it reads full values; otherwise row values.
         full: bool,
     },
 }
 
-/// One loop, or one operation of another kind.
+/// A fused loop or a single operation.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Numbers of its nodes, each after those it reads.
+    /// The nodes, each after its operands.
     pub members: Vec<usize>,
-    /// What a loop runs over; `None` for a single operation, the only member.
+    /// The iteration space of a loop; `None` for a single operation.
     pub domain: Option<Domain>,
-    /// The matrix product that a loop continues with: its first member, with the role [`Role::Full`]. The others see
-    /// each element of its result as it lies in memory, and nobody in the group reads it in another way. An executor
-    /// may apply the loop to every part of the result that is complete, or run it after the product.
-    pub product: Option<usize>,
-    /// The matrix product that a loop over rows ends in, where it begins with one ([`product`](Self::product)): its last member. The rows of
-    /// its left operand are those of a [`Role::Full`] member, one after the other. An executor keeps both at hand: neither the first
-    /// product nor that member is in memory where nobody outside the group reads it. Only where
-    /// [`Target::strips`](crate::Target::strips) says so.
-    pub next: Option<usize>,
-    /// The same in every step of the program's loop.
+    /// The matrix product whose epilogue the loop is: the first member, with the role [`Role::Full`]. The other members
+    /// read each element of its result as it is in memory, and in no other way. An executor may apply the loop to every
+    /// finished tile, or run it after the product.
+    pub gemm: Option<usize>,
+    /// The second matrix product of a GEMM–loop–GEMM group, its last member. The rows of its left operand are a
+    /// [`Role::Full`] member. Neither the first product nor that member is in memory unless another group reads it.
+    /// Only if [`Target::fuses_gemm_gemm`](crate::Target::fuses_gemm_gemm) holds.
+    pub second_gemm: Option<usize>,
+    /// Whether the group is loop-invariant.
     pub invariant: bool,
 }
 
-/// What a loop runs over.
+/// The iteration space of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// Number of elements.
     pub n: usize,
-    /// Elements in a row, where the loop has row values.
+    /// The length of a row, if the loop has row values.
     pub row: Option<usize>,
 }
 
-/// How a member of a loop gets an operand.
+/// How a member of a loop reads an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The value the same loop holds for the same element (or row).
+    /// From a register: the value of the same element (or row).
     Register,
-    /// The row's value, which the same loop holds, repeated along the row.
+    /// From a register: the value of the row, broadcast along it.
     Repeat,
     /// From memory, or a constant.
     Memory,
 }
 
-/// The groups of a program, and to which of them each node belongs as what.
+/// The groups of a program, with the group and role of each node.
 #[derive(Clone)]
 pub(crate) struct Grouping {
     pub groups: Vec<Group>,
@@ -74,8 +73,8 @@ pub(crate) struct Grouping {
 }
 
 impl Grouping {
-    /// How node `id`, as a member of `group` with this role, reads an operand; `None` where it would have to wait for the
-    /// whole loop.
+    /// Returns how node `id`, as a member of `group` with this role, reads an operand; `None` if it would have to wait
+    /// for the whole loop.
     pub fn access(
         &self,
         nodes: &[Node],
@@ -87,20 +86,21 @@ impl Grouping {
         if self.group_of[*node] != Some(group) {
             return Some(Access::Memory);
         }
-        // What is fetched may be anywhere.
-        if nodes[id].fetches_from() == Some(*node) {
+        // A gather may read any element.
+        if nodes[id].gathers_from() == Some(*node) {
             return None;
         }
-        // A draw reads its key and counter whole, for its first element already.
+        // A random draw reads its whole key and counter for its first element.
         let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-        if draws && domain.n > self.limits.in_turn {
+        if draws && domain.n > self.limits.sequential_max {
             return None;
         }
         // A row reduction gives a row value but reads full ones.
         let reduction = matches!(nodes[id].kind, Kind::Reduce(..) | Kind::ArgMax);
-        let wants_full = matches!(role, Role::Full | Role::Sink { full: true }) || (reduction && role == Role::Row);
+        let wants_full =
+            matches!(role, Role::Full | Role::Reduction { full: true }) || (reduction && role == Role::Row);
         match self.role[*node]? {
-            Role::Sink { .. } => None,
+            Role::Reduction { .. } => None,
             Role::Full => (wants_full && nodes[*node].is_whole(view)).then_some(Access::Register),
             Role::Row if wants_full => {
                 let row = domain.row?;
@@ -110,27 +110,27 @@ impl Grouping {
         }
     }
 
-    /// True where this loop reads the node's memory only element by element, in the order it runs, so that it can write the
-    /// element it has just read.
+    /// True if this loop reads the node's memory only element by element, in loop order, so that it can overwrite each
+    /// element after reading it.
     pub fn reads_in_step(&self, nodes: &[Node], group: usize, node: usize) -> bool {
         let Some(domain) = self.groups[group].domain else { return false };
-        let product = self.groups[group].product;
+        let product = self.groups[group].gemm;
         if product.is_some_and(|product| nodes[product].reads().any(|(read, _)| read == node)) {
             return false;
         }
         self.groups[group].members.iter().filter(|&&id| Some(id) != product).all(|&id| {
-            // A draw reads its key whole, and what is fetched may be anywhere.
+            // A random draw reads its whole key, and a gather may read any element.
             let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-            let out_of_order = draws || nodes[id].fetches_from() == Some(node);
+            let out_of_order = draws || nodes[id].gathers_from() == Some(node);
             nodes[id].reads().filter(|(read, _)| *read == node).all(|(read, view)| {
-                let full = matches!(self.role[id], Some(Role::Full | Role::Sink { full: true }));
+                let full = matches!(self.role[id], Some(Role::Full | Role::Reduction { full: true }));
                 !out_of_order && full && domain.n == view.count() && nodes[read].is_whole(view)
             })
         })
     }
 }
 
-/// True where the view repeats each of `rows` dense values `length` times.
+/// True if the view repeats each of `rows` dense values `length` times.
 pub fn repeats_rows(view: &View, rows: usize, length: usize) -> bool {
     let (dense, repeat) = (Run { length: rows, stride: 1 }, Run { length, stride: 0 });
     view.offset == 0

@@ -1,80 +1,85 @@
-//! The cheapest vertices that separate one side of a small graph from another: a maximum flow, by shortest ways (Edmonds and
-//! Karp, 1972), of a graph in which every vertex is an edge from its entrance to its exit.
+//! Minimum vertex cuts of small graphs, by maximum flow along shortest paths (Edmonds and Karp, 1972). Each vertex is
+//! split into an edge from its entrance to its exit.
 
 use std::collections::VecDeque;
 
-/// A cost that no cut pays.
-pub(crate) const UNCUT: u64 = u64::MAX / 4;
+/// The capacity of an edge that no finite cut contains.
+pub(crate) const INFINITE: u64 = u64::MAX / 4;
 
-/// The vertices, of these costs, without which no way leads from a source to a sink. Sources and sinks can be among them. Of
-/// several cuts that cost the same, the one nearest to the sinks.
-pub(crate) fn smallest_cut(costs: &[u64], edges: &[(usize, usize)], sources: &[usize], sinks: &[usize]) -> Vec<usize> {
+/// Returns a cheapest set of vertices whose removal disconnects all sources from all sinks; it may contain sources and
+/// sinks. Of several cheapest cuts, the one nearest to the sinks.
+pub(crate) fn min_vertex_cut(
+    costs: &[u64],
+    edges: &[(usize, usize)],
+    sources: &[usize],
+    sinks: &[usize],
+) -> Vec<usize> {
     // Vertex v enters at 2v and leaves at 2v + 1.
     let (source, sink) = (2 * costs.len(), 2 * costs.len() + 1);
-    let mut flow = Flow { next: vec![vec![]; sink + 1], to: vec![], room: vec![] };
+    let mut flow = Flow { next: vec![vec![]; sink + 1], to: vec![], capacity: vec![] };
     costs.iter().enumerate().for_each(|(v, &cost)| flow.add(2 * v, 2 * v + 1, cost));
-    edges.iter().for_each(|&(a, b)| flow.add(2 * a + 1, 2 * b, UNCUT));
-    sources.iter().for_each(|&v| flow.add(source, 2 * v, UNCUT));
-    sinks.iter().for_each(|&v| flow.add(2 * v + 1, sink, UNCUT));
+    edges.iter().for_each(|&(a, b)| flow.add(2 * a + 1, 2 * b, INFINITE));
+    sources.iter().for_each(|&v| flow.add(source, 2 * v, INFINITE));
+    sinks.iter().for_each(|&v| flow.add(2 * v + 1, sink, INFINITE));
     while flow.push(source, sink) {}
     let reaches = flow.reaching(sink);
     (0..costs.len()).filter(|&v| !reaches[2 * v] && reaches[2 * v + 1]).collect()
 }
 
-/// Edges in pairs, each with the one back.
+/// A residual graph; edges are stored in pairs with their reverse.
 struct Flow {
-    /// By place: the numbers of the edges from it.
+    /// By vertex: its outgoing edges.
     next: Vec<Vec<usize>>,
     to: Vec<usize>,
-    room: Vec<u64>,
+    capacity: Vec<u64>,
 }
 
 impl Flow {
-    fn add(&mut self, from: usize, to: usize, room: u64) {
+    fn add(&mut self, from: usize, to: usize, capacity: u64) {
         self.next[from].push(self.to.len());
         self.next[to].push(self.to.len() + 1);
         self.to.extend([to, from]);
-        self.room.extend([room, 0]);
+        self.capacity.extend([capacity, 0]);
     }
 
-    /// Sends as much as fits along a shortest way; false where there is none.
+    /// Augments along a shortest path; false if there is none.
     fn push(&mut self, source: usize, sink: usize) -> bool {
         let mut by: Vec<Option<usize>> = vec![None; self.next.len()];
         let mut queue = VecDeque::from([source]);
         while let Some(at) = queue.pop_front() {
             for &edge in &self.next[at] {
                 let to = self.to[edge];
-                if self.room[edge] > 0 && to != source && by[to].is_none() {
+                if self.capacity[edge] > 0 && to != source && by[to].is_none() {
                     by[to] = Some(edge);
                     queue.push_back(to);
                 }
             }
         }
-        let mut way = vec![];
+        let mut path = vec![];
         let mut at = sink;
         while let Some(edge) = by[at] {
-            way.push(edge);
+            path.push(edge);
             at = self.to[edge ^ 1];
         }
-        let Some(room) = way.iter().map(|&edge| self.room[edge]).min() else { return false };
-        for edge in way {
-            self.room[edge] -= room;
-            self.room[edge ^ 1] += room;
+        let Some(capacity) = path.iter().map(|&edge| self.capacity[edge]).min() else { return false };
+        for edge in path {
+            self.capacity[edge] -= capacity;
+            self.capacity[edge ^ 1] += capacity;
         }
-        // What no cut pays for has no cheapest cut.
-        room < UNCUT
+        // Saturating an infinite path: no finite cut exists.
+        capacity < INFINITE
     }
 
-    /// The places from which something could still be sent to the sink.
+    /// Returns the vertices from which the sink is reachable in the residual graph.
     fn reaching(&self, sink: usize) -> Vec<bool> {
         let mut found = vec![false; self.next.len()];
         found[sink] = true;
         let mut queue = vec![sink];
         while let Some(at) = queue.pop() {
             for &edge in &self.next[at] {
-                // The edge back leads from where something can be sent here.
+                // The reverse edge starts at a predecessor.
                 let from = self.to[edge];
-                if self.room[edge ^ 1] > 0 && !std::mem::replace(&mut found[from], true) {
+                if self.capacity[edge ^ 1] > 0 && !std::mem::replace(&mut found[from], true) {
                     queue.push(from);
                 }
             }
@@ -91,10 +96,10 @@ mod tests {
     fn the_cheapest_vertices_are_found_those_nearest_to_the_sinks_first() {
         // 0 and 1 lead to 2, which leads to 3, 4 and 5.
         let edges = [(0, 2), (1, 2), (2, 3), (2, 4), (2, 5), (4, 5)];
-        assert_eq!(smallest_cut(&[1, 1, 1, 1, 1, 1], &edges, &[0, 1], &[3, 4, 5]), [2]);
-        assert_eq!(smallest_cut(&[1, 1, 9, 1, 1, 1], &edges, &[0, 1], &[3, 4]), [3, 4]);
-        assert_eq!(smallest_cut(&[1, 0, 9, 3, 3, 3], &edges, &[0, 1], &[3, 4]), [0, 1]);
-        assert_eq!(smallest_cut(&[0, 0, 0, 5], &[(0, 3), (1, 3)], &[0, 1], &[3]), [0, 1]);
+        assert_eq!(min_vertex_cut(&[1, 1, 1, 1, 1, 1], &edges, &[0, 1], &[3, 4, 5]), [2]);
+        assert_eq!(min_vertex_cut(&[1, 1, 9, 1, 1, 1], &edges, &[0, 1], &[3, 4]), [3, 4]);
+        assert_eq!(min_vertex_cut(&[1, 0, 9, 3, 3, 3], &edges, &[0, 1], &[3, 4]), [0, 1]);
+        assert_eq!(min_vertex_cut(&[0, 0, 0, 5], &[(0, 3), (1, 3)], &[0, 1], &[3]), [0, 1]);
     }
 
     #[test]
@@ -118,7 +123,7 @@ mod tests {
                 !reached[n - 1]
             };
             let price = |cut: &[usize]| cut.iter().map(|&v| costs[v]).sum::<u64>();
-            let found = smallest_cut(&costs, &edges, &sources, &sinks);
+            let found = min_vertex_cut(&costs, &edges, &sources, &sinks);
             let all = (0..1usize << n).map(|bits| (0..n).filter(|v| bits >> v & 1 == 1).collect::<Vec<_>>());
             let best = all.filter(|cut| separates(cut)).map(|cut| price(&cut)).min().unwrap();
             assert!(separates(&found), "{found:?}");

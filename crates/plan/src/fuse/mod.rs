@@ -1,13 +1,12 @@
-//! Grouping: chains of elementwise operations and their reductions become one loop (see `group.rs` for what a loop is).
+//! Vertical fusion: elementwise operations and their reductions become loops (see `group.rs`).
 //!
-//! A node joins the loop of one of its operands if every operand can be read there without waiting for the whole loop and no
-//! cycle between loops would close; loops that meet in a node are merged where they run over the same elements.
+//! A node joins the loop of one of its operands if every operand can be read there before the loop ends, and no cycle
+//! between groups would close. Loops with a common reader are merged if they run over the same elements.
 //!
-//! Short loops, most of them of single numbers, are gathered too, related or not: each costs more than what it computes. But a
-//! short loop must not make two long ones wait for each other that could be one, so at first only what waits for the same
-//! loops is gathered; short loops are merged as far as they can be when the long ones are settled. And no loop of little work may make
-//! one half of a program wait for the other, as the loss of two passes through a network would that have their labels in
-//! common: whatever both passes keep would be in memory at the same time.
+//! Tiny loops are merged even if unrelated, because launching them dominates their cost. At first only loops with the
+//! same dependencies are merged, so that a tiny loop does not serialise two long ones that could be one. The remaining
+//! tiny loops are merged after the long ones. No small loop may serialise two large parts of a program, such as two
+//! passes through a network with common labels: the memory of both would be live at once.
 
 pub(crate) mod epilogue;
 pub(crate) mod gemm_gemm;
@@ -18,36 +17,36 @@ pub(crate) mod remat;
 pub(crate) mod topo_order;
 
 use crate::fuse::group::{Access, Domain, Group, Grouping, Role};
-use crate::fuse::topo_order::Order;
-use crate::internal_error::{known, lacks};
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::{expect, internal_error};
 use crate::ir::node::Kind;
 use crate::lower::Lowering;
 use crate::target::{Limits, Target};
 use bilevel_graph::Result;
 use std::collections::HashMap;
 
-/// A result of at least this many bytes is large work: when it is made, and how long it is kept, matters.
-const LARGE: usize = 1 << 20;
+/// Results of at least this many bytes count as large: their lifetime affects peak memory.
+const LARGE_RESULT_BYTES: usize = 1 << 20;
 
-/// What merging two loops may cost.
+/// Whether merging two loops may delay other work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delay {
-    /// Nothing: no large work may come to wait for other large work.
+    /// No large work may come to depend on other large work.
     Never,
-    /// Memory is read once instead, which is worth it.
+    /// A delay is acceptable, because memory is read only once.
     Allowed,
 }
 
-/// Puts every node that computes something into a group; the groups come with the order they must keep.
-pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Order)> {
+/// Puts every computing node into a group, and returns the groups with their partial order.
+pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, TopoOrder)> {
     let (count, limits) = (low.nodes.len(), target.limits());
     let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], limits };
-    let mut fuser = Fuser { low, limits, grouping, order: Order::default(), short: HashMap::new() };
+    let mut fuser = Fuser { low, limits, grouping, order: TopoOrder::default(), short: HashMap::new() };
     let live = low.live();
     for id in (0..count).filter(|&id| live[id]) {
         let node = &low.nodes[id];
         match &node.kind {
-            Kind::Input | Kind::State(_) | Kind::Table(_) => continue,
+            Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => continue,
             kind if target.fuses(kind) => fuser.place_in_loop(id)?,
             _ => fuser.join_new(id, None).map(|_| ())?,
         }
@@ -61,25 +60,27 @@ struct Fuser<'a> {
     low: &'a Lowering,
     limits: Limits,
     grouping: Grouping,
-    order: Order,
-    /// The newest short loop, by its length, whether it is invariant, and the loops it waits for.
+    order: TopoOrder,
+    /// The newest tiny loop by its length, its invariance and its dependencies.
     short: HashMap<(usize, bool, Vec<usize>), usize>,
 }
 
 impl Fuser<'_> {
     fn place_in_loop(&mut self, id: usize) -> Result<()> {
         let node = &self.low.nodes[id];
-        let n = known(loop_length(self.low, id), "the elements of a reduction", node.location)?;
+        let n = expect(loop_length(self.low, id), "the elements of a reduction", node.location)?;
         let waits_for = self.waits_for(id);
         let groups = &self.grouping.groups;
         let mut candidates: Vec<usize> = node
             .reads()
             .filter_map(|(read, _)| self.grouping.group_of[read])
             .filter(|&g| groups[g].domain.is_some() && groups[g].invariant == node.invariant)
-            // What is computed again begins a loop of its own, which the loop that reads it then joins.
-            .filter(|&g| !node.again || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].again))
+            // A rematerialised value begins a loop of its own, which its reader then joins.
+            .filter(|&g| {
+                !node.is_remat || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].is_remat)
+            })
             .collect();
-        // The newest first: it is the likeliest to hold the other operands too.
+        // Newest first: it most likely holds the other operands too.
         candidates.sort_unstable();
         candidates.dedup();
         candidates.reverse();
@@ -91,7 +92,7 @@ impl Fuser<'_> {
                 && !self.delays(group, &like.2)
                 && self.join(group, id, Some(place))
             {
-                // Its other operands' loops can often run as one with this.
+                // The loops of its other operands can often be merged with this one.
                 for &other in candidates.iter().filter(|&&other| other != group) {
                     self.merge(group, other, Delay::Never)?;
                 }
@@ -100,13 +101,13 @@ impl Fuser<'_> {
         }
         let place = self.alone(id, n);
         let group = self.join_new(id, Some(place))?;
-        if n <= self.limits.together {
+        if n <= self.limits.tiny_loop {
             self.short.insert(like, group);
         }
         Ok(())
     }
 
-    /// The groups of a node's operands, but for those that run before the steps anyway.
+    /// Returns the groups of a node's operands, without those of the prologue.
     fn waits_for(&self, id: usize) -> Vec<usize> {
         let node = &self.low.nodes[id];
         let groups = node.reads().filter_map(|(read, _)| self.grouping.group_of[read]);
@@ -116,32 +117,33 @@ impl Fuser<'_> {
         groups
     }
 
-    /// True where a short loop waits for these groups already; a long one may come to wait for whatever it needs. But no loop over one row waits
-    /// for a number that is added to its sum, or the sums of all leaves of a network would have to be found one after the other.
+    /// True if a tiny loop already depends on these groups; a long loop may gain dependencies. A loop over one row does
+    /// not wait for a number that is added to its sum, so that the sums over all parameters of a network stay
+    /// independent.
     fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
         let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
             let of_one_row = n == 1 && domain.row == Some(domain.n);
-            domain.n <= self.limits.together || of_one_row
+            domain.n <= self.limits.tiny_loop || of_one_row
         });
         !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
     }
 
-    /// A new group with this first member. It stands last in the order, so no cycle can close.
+    /// Adds a group with this first member. It is last in the order, so no cycle can close.
     fn join_new(&mut self, id: usize, place: Option<(Domain, Role)>) -> Result<usize> {
         let node = &self.low.nodes[id];
         self.grouping.groups.push(Group {
             members: vec![],
             domain: None,
-            product: None,
-            next: None,
+            gemm: None,
+            second_gemm: None,
             invariant: node.invariant,
         });
         let group = self.order.add_group();
         let joined = self.join(group, id, place).then_some(group);
-        known(joined, "a place for a new group in the order", node.location)
+        expect(joined, "a position for a new group", node.location)
     }
 
-    /// For a reduction: the length of its rows, where it is over trailing axes and they are not too long.
+    /// Returns the row length of a reduction over trailing axes, if it is within the limit.
     fn row_length(&self, id: usize) -> Option<usize> {
         let node = &self.low.nodes[id];
         let (_, view) = node.operands.first()?.at()?;
@@ -160,12 +162,12 @@ impl Fuser<'_> {
     fn alone(&self, id: usize, n: usize) -> (Domain, Role) {
         match (&self.low.nodes[id].kind, self.row_length(id)) {
             (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
-            (Kind::Reduce(..) | Kind::Largest, None) => (Domain { n, row: None }, Role::Sink { full: true }),
+            (Kind::Reduce(..) | Kind::AmaxExponent, None) => (Domain { n, row: None }, Role::Reduction { full: true }),
             _ => (Domain { n, row: None }, Role::Full),
         }
     }
 
-    /// The role this node would have in a loop, and the loop's domain with it.
+    /// Returns the role that this node would have in a loop, and the resulting domain.
     fn fits(&self, group: usize, id: usize) -> Option<(Domain, Role)> {
         let domain = self.grouping.groups[group].domain?;
         let node = &self.low.nodes[id];
@@ -178,24 +180,24 @@ impl Fuser<'_> {
                 let mut choices: Vec<_> =
                     as_row.map(|row| (Domain { row: Some(row), ..domain }, Role::Row)).into_iter().collect();
                 if matches!(node.kind, Kind::Reduce(..)) && count == domain.n {
-                    choices.push((domain, Role::Sink { full: true }));
+                    choices.push((domain, Role::Reduction { full: true }));
                 }
                 if matches!(node.kind, Kind::Reduce(..)) && Some(count) == rows {
-                    choices.push((domain, Role::Sink { full: false }));
+                    choices.push((domain, Role::Reduction { full: false }));
                 }
                 choices
             }
-            Kind::Largest => {
+            Kind::AmaxExponent => {
                 let whole = loop_length(self.low, id) == Some(domain.n);
-                whole.then_some((domain, Role::Sink { full: true })).into_iter().collect()
+                whole.then_some((domain, Role::Reduction { full: true })).into_iter().collect()
             }
             _ if node.count() == domain.n => vec![(domain, Role::Full)],
             _ if Some(node.count()) == rows => vec![(domain, Role::Row)],
             _ => vec![],
         };
-        // A sink from memory gains nothing by joining, and a row reduction of something else's memory only lengthens rows.
+        // A reduction from memory gains nothing by joining, and a row reduction of other memory only lengthens rows.
         choices.into_iter().find(|&(domain, role)| {
-            let mut related = domain.n <= self.limits.together;
+            let mut related = domain.n <= self.limits.tiny_loop;
             let possible = node.operands.iter().all(|operand| {
                 match self.grouping.access(&self.low.nodes, (group, domain), (id, role), operand) {
                     None => false,
@@ -228,13 +230,13 @@ impl Fuser<'_> {
         true
     }
 
-    /// Makes one loop of those that read the same memory from its first element to its last, so that it is read once.
+    /// Merges loops that read the same memory in full, so that it is read once.
     fn merge_readers(&mut self) -> Result<()> {
-        // By memory and whether the reader is invariant: the last operation that read it.
+        // By node and invariance of the reader: the last operation that read it.
         let mut readers: HashMap<(usize, bool), usize> = HashMap::new();
         for id in 0..self.low.nodes.len() {
             let Some(group) = self.grouping.group_of[id] else { continue };
-            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.together);
+            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.tiny_loop);
             for (read, view) in self.low.nodes[id].reads().filter(|_| is_loop) {
                 let (read_group, here) = (self.grouping.group_of[read], self.grouping.group_of[id]);
                 if read_group == here || !self.low.nodes[read].is_whole(view) {
@@ -252,14 +254,14 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// Makes one loop of short ones between which nothing must happen.
+    /// Merges short loops that do not depend on each other.
     fn merge_short(&mut self) -> Result<()> {
-        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.gathered);
+        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.horizontal_fusion_max);
         let groups = &self.grouping.groups;
         let mut all: Vec<usize> =
             (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();
         all.sort_unstable_by_key(|&g| self.order.place(g));
-        // By length and whether it is invariant: the loop that others are merged into.
+        // By length and invariance: the loop that others are merged into.
         let mut last: HashMap<(usize, bool), usize> = HashMap::new();
         for group in all {
             let Group { domain: Some(domain), invariant, .. } = self.grouping.groups[group] else { continue };
@@ -272,8 +274,8 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// True where a loop of little work would make large work that waits for it now wait for other large work too, if it came to
-    /// wait for these groups: the memory of both would be needed at once.
+    /// True if adding these dependencies to a small loop would make large work that waits for it wait for other large
+    /// work too: the memory of both would be live at once.
     fn delays(&self, group: usize, others: &[usize]) -> bool {
         let direct = self.order.before(group);
         let known = others.iter().all(|other| *other == group || direct.contains(other));
@@ -284,13 +286,13 @@ impl Fuser<'_> {
         self.order.any_after(group, is_large) && self.order.any_new_before(group, others, is_large)
     }
 
-    /// True where a group has a large result.
+    /// True if a group has a large result.
     fn is_large(&self, group: usize) -> bool {
-        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE)
+        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE_RESULT_BYTES)
     }
 
-    /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads
-    /// of the other it can read from registers.
+    /// Merges two loops if they run over the same elements, no group must run between them, and each can read the
+    /// values of the other from registers.
     fn merge(&mut self, group: usize, other: usize, delay: Delay) -> Result<()> {
         let (first, second) = (&self.grouping.groups[group], &self.grouping.groups[other]);
         let (Some(a), Some(b)) = (first.domain, second.domain) else { return Ok(()) };
@@ -320,7 +322,7 @@ impl Fuser<'_> {
         });
         if registers {
             if !self.order.contract(group, other) {
-                return Err(lacks("an order for two loops between which nothing must happen"));
+                return Err(internal_error("an acyclic order after merging two loops"));
             }
             grouping.groups[group].members = all;
             grouping.groups[group].domain = Some(domain);
@@ -332,11 +334,11 @@ impl Fuser<'_> {
     }
 }
 
-/// Number of elements a loop made for this node alone runs over; `None` for a reduction of something without memory.
+/// Returns the number of elements of a loop for this node alone; `None` for a reduction of a constant.
 fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
     let node = &low.nodes[id];
     match &node.kind {
-        Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
+        Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
         _ => Some(node.count()),
     }
 }

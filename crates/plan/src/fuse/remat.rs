@@ -1,39 +1,39 @@
-//! Values that are computed again where they are needed late, instead of being kept until then.
+//! Rematerialisation: recomputes values in late readers instead of storing them.
 //!
-//! The way forward through a network leaves values for the way back, and a loop often leaves several that all follow from one of them:
-//! of a GELU three, of a normalisation two. What the loops of the way back read is then the fewest bytes from which
-//! everything else can be computed element by element, a smallest cut between what the loop of the way forward reads and what it
-//! leaves for other loops; the rest is neither written, nor kept, nor read.
+//! The forward pass through a network leaves values for the backward pass, and a loop often leaves several that follow
+//! from one of them: three for a GELU, two for a normalisation. The loops of the backward pass then read a minimum cut
+//! between the operands of the forward loop and the values it leaves: the fewest bytes from which the others can be
+//! recomputed element by element.
 //!
-//! The weights of an attention are read by two products: the next one, which can have them at hand, and one of the way back. A loop of the
-//! way back computes them again, and leaves them for the latter, so that the way forward need not.
+//! Attention weights are read by two products: the next one, which can be fused with them, and one of the backward
+//! pass. A loop of the backward pass recomputes them for the latter, so that the forward pass need not store them.
 
-use crate::fuse::gemm_gemm::{Strip, strip_before};
+use crate::fuse::gemm_gemm::{GemmGemm, gemm_gemm_ending_at};
 use crate::fuse::group::{Grouping, Role};
-use crate::fuse::min_cut::{UNCUT, smallest_cut};
-use crate::fuse::topo_order::Order;
+use crate::fuse::min_cut::{INFINITE, min_vertex_cut};
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use crate::lower::Lowering;
-use crate::lower::scaled_fp16::Halving;
+use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
-/// Most operations of a loop that are computed again.
-const MOST: usize = 48;
+/// The maximum number of operations of a loop that are recomputed; it bounds the size of the kernel that reads them.
+const MAX_REMAT_OPERATIONS: usize = 48;
 
-/// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
-pub(crate) fn compute_again(
+/// Returns the program with values of at least this many bytes rematerialised if that pays; `None` if none do.
+pub(crate) fn rematerialize(
     low: &Lowering,
     target: &dyn Target,
     grouping: &Grouping,
-    order: &Order,
+    order: &TopoOrder,
     bytes: usize,
 ) -> Option<Lowering> {
     let finder = Finder::new(low, grouping, order, bytes);
-    // By node that is not kept: the values of its group from which it is computed again.
+    // By dropped node: the values of its group from which it is recomputed.
     let mut dropped: HashMap<usize, HashSet<usize>> = HashMap::new();
     let mut groups: Vec<usize> = (0..grouping.groups.len()).filter(|&g| grouping.groups[g].domain.is_some()).collect();
-    // What a loop reads is decided upon before it.
+    // Operands are decided before their readers.
     groups.sort_unstable_by_key(|&g| order.place(g));
     for group in groups {
         finder.look(group, &mut dropped);
@@ -45,7 +45,8 @@ pub(crate) fn compute_again(
     Some(Rewriter::new(low, grouping, &dropped, &later).rewrite())
 }
 
-/// What a product of the way back reads of a loop of the way back: the number of that loop, and the values from which it computes it again.
+/// A rematerialisation for a product of the backward pass: the loop that recomputes the value, and the values it starts
+/// from.
 #[derive(Clone)]
 struct Later {
     loop_group: usize,
@@ -55,17 +56,17 @@ struct Later {
 struct Finder<'a> {
     low: &'a Lowering,
     grouping: &'a Grouping,
-    order: &'a Order,
-    /// By node: the nodes that read it, with whether each sees all its elements in order.
+    order: &'a TopoOrder,
+    /// By node: its readers, and whether each reads all elements in order.
     readers: Vec<Vec<(usize, bool)>>,
-    /// By node: an output, or what a carried input becomes.
+    /// By node: whether it is an output or the next value of a carried input.
     lasting: Vec<bool>,
-    /// Fewer are not worth it.
+    /// The minimum number of bytes.
     bytes: usize,
 }
 
 impl<'a> Finder<'a> {
-    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a Order, bytes: usize) -> Self {
+    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a TopoOrder, bytes: usize) -> Self {
         let mut readers = vec![vec![]; low.nodes.len()];
         let live = low.live();
         for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
@@ -77,14 +78,14 @@ impl<'a> Finder<'a> {
         Finder { low, grouping, order, readers, lasting, bytes }
     }
 
-    /// Where the last reader of a node stands in the order; `None` where nobody outside its group reads it.
+    /// Returns the position of a node's last reader; `None` if no other group reads it.
     fn until(&self, id: usize) -> Option<usize> {
         let own = self.grouping.group_of[id];
         let groups = self.readers[id].iter().filter_map(|&(reader, _)| self.grouping.group_of[reader]);
         groups.filter(|&group| Some(group) != own).map(|group| self.order.place(group)).max()
     }
 
-    /// True for a value that only loops over the same elements read, one by one.
+    /// True for a value that is only read element by element, by loops over the same elements.
     fn is_for_loops(&self, id: usize) -> bool {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id];
@@ -99,7 +100,7 @@ impl<'a> Finder<'a> {
                 let group = self.grouping.group_of[reader].map(|group| &self.grouping.groups[group]);
                 let domain = group.and_then(|group| group.domain);
                 let draws = matches!(reading.kind, Kind::Elementwise(Elementwise::Random(..)));
-                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Sink { full: true }))
+                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Reduction { full: true }))
                     || matches!(reading.kind, Kind::Reduce(..));
                 whole
                     && !draws
@@ -109,7 +110,7 @@ impl<'a> Finder<'a> {
             })
     }
 
-    /// Decides what a loop does not leave for others.
+    /// Decides which values a loop does not store.
     fn look(&self, group: usize, dropped: &mut HashMap<usize, HashSet<usize>>) {
         let members = &self.grouping.groups[group].members;
         let left: Vec<usize> = members
@@ -118,7 +119,7 @@ impl<'a> Finder<'a> {
             .filter(|&id| self.low.nodes[id].bytes() >= self.bytes && self.is_for_loops(id))
             .collect();
         let Some(until) = left.iter().filter_map(|&id| self.until(id)).max() else { return };
-        // Members and what they read, as a graph from what is read to what is left; each costs the bytes that are kept for it.
+        // A graph from the operands to the stored values; each vertex costs the bytes needed to store it.
         let mut numbers: HashMap<usize, usize> = HashMap::new();
         let mut costs: Vec<u64> = vec![];
         let mut edges: Vec<(usize, usize)> = vec![];
@@ -136,7 +137,7 @@ impl<'a> Finder<'a> {
             for (read, _) in self.low.nodes[id].reads() {
                 let from = number(read, &mut costs, &mut numbers);
                 edges.push((from, to));
-                // What another loop does not leave is what it is computed from.
+                // A value that another loop does not store is replaced by the values it is recomputed from.
                 for &base in dropped.get(&read).into_iter().flatten() {
                     let base = number(base, &mut costs, &mut numbers);
                     edges.push((base, from));
@@ -150,7 +151,7 @@ impl<'a> Finder<'a> {
         };
         let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
         let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
-        let kept = smallest_cut(&costs, &edges, &sources, &sinks);
+        let kept = min_vertex_cut(&costs, &edges, &sources, &sinks);
         let price = kept.iter().map(|&number| costs[number]).fold(0, u64::saturating_add);
         if price >= left.iter().map(|&id| written(&self.low.nodes[id])).fold(0, u64::saturating_add) {
             return;
@@ -158,26 +159,27 @@ impl<'a> Finder<'a> {
         let base: HashSet<usize> =
             numbers.iter().filter(|(_, number)| kept.contains(number)).map(|(id, _)| *id).collect();
         let mut again: Vec<usize> = left.iter().copied().filter(|id| !base.contains(id)).collect();
-        // All that is between.
+        // All values in between.
         let mut between: HashSet<usize> = HashSet::new();
         while let Some(id) = again.pop() {
             if between.insert(id) {
                 again.extend(self.low.nodes[id].reads().map(|(read, _)| read).filter(|read| !base.contains(read)));
             }
         }
-        if between.len() <= MOST {
+        if between.len() <= MAX_REMAT_OPERATIONS {
             for &id in left.iter().filter(|id| !base.contains(id)) {
                 dropped.insert(id, base.clone());
             }
         }
     }
 
-    /// By product, and by what it reads of the rows between two others: the loop that computes them again for it.
+    /// By product and operand between two fused products: the loop that recomputes the operand.
     fn later(&self, target: &dyn Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
         let mut found = HashMap::new();
         let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
         let strips = (0..self.low.nodes.len()).filter_map(|next| {
-            let Strip { groups: [_, group, _], .. } = strip_before(self.low, target, &mut grouping, self.order, next)?;
+            let GemmGemm { groups: [_, group, _], .. } =
+                gemm_gemm_ending_at(self.low, target, &mut grouping, self.order, next)?;
             Some((next, group, self.low.nodes[next].operands[0].at()?.0))
         });
         for (next, group, rows) in strips.filter(|(_, _, rows)| !self.lasting[*rows]) {
@@ -185,7 +187,7 @@ impl<'a> Finder<'a> {
             if !readers().all(|reader| matches!(self.low.nodes[reader].kind, Kind::Dot(..))) {
                 continue;
             }
-            // One loop for all of them, or the way forward has to leave the rows anyway.
+            // All readers need one loop; otherwise the forward pass must store the rows anyway.
             let groups: Vec<usize> = readers().filter_map(|reader| self.grouping.group_of[reader]).collect();
             let mut loops = self.loops_after(group, rows, dropped);
             let later = loops.find(|later| groups.iter().all(|&own| order.add_edge(later.loop_group, own)));
@@ -196,7 +198,7 @@ impl<'a> Finder<'a> {
         found
     }
 
-    /// The loops that compute values of this group again, and have all that this one is computed from.
+    /// Returns the loops that recompute values of this group and have all values that this one is computed from.
     fn loops_after(
         &self,
         group: usize,
@@ -209,7 +211,7 @@ impl<'a> Finder<'a> {
             .filter_map(|(id, reader)| Some((self.grouping.group_of[reader]?, id)))
             .filter(|(other, _)| *other != group)
             .collect();
-        // The first that runs, so that the fewest values wait for it.
+        // The earliest one, so that the fewest values stay live.
         loops.sort_unstable_by_key(|&(other, id)| (self.order.place(other), id));
         loops.dedup_by_key(|(other, _)| *other);
         loops.into_iter().filter_map(move |(loop_group, id)| {
@@ -221,48 +223,48 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// True where a value is computed element by element from these.
+    /// True if a value can be computed element by element from these.
     fn follows_from(&self, id: usize, base: &HashSet<usize>) -> bool {
         let node = &self.low.nodes[id];
         base.contains(&id) || computes_elements(node) && node.reads().all(|(read, _)| self.follows_from(read, base))
     }
 
-    /// What it costs in bytes that a value is one of those from which others are computed again.
+    /// Returns the cost, in bytes, of recomputing others from this value.
     fn cost(&self, group: usize, id: usize, until: usize, dropped: &HashMap<usize, HashSet<usize>>) -> u64 {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
-            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => UNCUT,
-            // What a step changes would have to be copied first.
-            Kind::Input | Kind::State(_) if !node.invariant => 2 * node.bytes() as u64,
-            Kind::Input | Kind::State(_) | Kind::Table(_) => 0,
-            // Computed before the steps, and kept through all of them.
+            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => INFINITE,
+            // A value that a step changes would have to be copied first.
+            Kind::Input | Kind::CarriedCast(_) if !node.invariant => 2 * node.bytes() as u64,
+            Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => 0,
+            // Computed in the prologue and kept through all steps.
             _ if node.invariant && !self.grouping.groups[group].invariant => 0,
             _ if own && (self.is_for_loops(id) || !self.lasting[id] && self.until(id).is_none()) => written(node),
-            // In memory as long anyway.
+            // In memory that long anyway.
             _ if self.until(id).is_some_and(|last| last >= until) => 0,
             _ => node.bytes() as u64,
         }
     }
 }
 
-/// What it costs to keep a value that a loop writes for no other reason: its bytes and, as memory counts first, a fraction of them for writing
-/// it. So a sum of a product and a bias is computed again from the product, which is there.
+/// Returns the cost of storing a value only for this purpose: its bytes, plus a quarter of them for writing it. So the
+/// sum of a product and a bias is recomputed from the product, which is stored anyway.
 fn written(node: &Node) -> u64 {
     let bytes = node.bytes() as u64;
     bytes + bytes / 4
 }
 
-/// True for what is computed element by element from other values.
+/// True for operations computed element by element.
 fn computes_elements(node: &Node) -> bool {
     match node.kind {
         Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
-        Kind::Fetch { .. } => true,
+        Kind::InlineGather { .. } => true,
         Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
         | Kind::Dot(..)
         | Kind::Conv(..)
@@ -273,21 +275,21 @@ fn computes_elements(node: &Node) -> bool {
         | Kind::CumSum { .. }
         | Kind::Concat(_)
         | Kind::Pad(_)
-        | Kind::Overlay(_)
+        | Kind::PadSum(_)
         | Kind::CheckIndex { .. } => false,
     }
 }
 
-/// Writes the nodes anew, with those that are computed again before their readers.
+/// Rewrites the nodes, with rematerialised values before their readers.
 struct Rewriter<'a> {
     low: &'a Lowering,
     grouping: &'a Grouping,
     dropped: &'a HashMap<usize, HashSet<usize>>,
     later: &'a HashMap<(usize, usize), Later>,
     nodes: Vec<Node>,
-    /// By old number: the new one.
+    /// By old node: the new one.
     moved: Vec<usize>,
-    /// By reading group and old number: the number of what it computes again.
+    /// By reading group and old node: the rematerialised node.
     again: HashMap<(usize, usize), usize>,
 }
 
@@ -324,15 +326,15 @@ impl<'a> Rewriter<'a> {
             inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
             outputs: self.low.outputs.iter().map(moved).collect(),
             carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
-            seeds: self.low.seeds.iter().map(|seed| seed.moved(&self.moved)).collect(),
+            initial_casts: self.low.initial_casts.iter().map(|initial_cast| initial_cast.moved(&self.moved)).collect(),
             rounded: HashMap::new(),
-            halving: Halving::default(),
+            scaled_f16: ScaledF16Operands::default(),
             parts: HashMap::new(),
             nodes: self.nodes,
         }
     }
 
-    /// The number of a value as a reading group computes it again.
+    /// Returns the rematerialised node of a value for a reading group.
     fn compute(&mut self, reader: usize, id: usize, base: &HashSet<usize>) -> usize {
         if base.contains(&id) {
             return self.moved[id];
@@ -346,8 +348,8 @@ impl<'a> Rewriter<'a> {
                 *read = self.compute(reader, *read, base);
             }
         }
-        node.again = true;
-        if let Kind::Fetch { checked, .. } = &mut node.kind {
+        node.is_remat = true;
+        if let Kind::InlineGather { checked, .. } = &mut node.kind {
             *checked = false;
         }
         self.nodes.push(node);
@@ -365,11 +367,11 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { again: Some(1000), ..LIMITS }
+            Limits { remat_min_bytes: Some(1000), ..LIMITS }
         }
     }
 
-    /// How many values of so many elements loops leave in memory, and other operations.
+    /// Counts the stored values of this many elements: of loops, and of other operations.
     fn stored(program: &Program, count: usize) -> [usize; 2] {
         let schedule = Schedule::new(program, &Machine).unwrap();
         let mut found = [0; 2];
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_product_is_computed_from_it_again() {
+    fn functions_of_a_product_are_recomputed_from_it() {
         let g = Graph::new();
         let [x, w, b, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("b", &[50]), ("v", &[50, 7])]
             .map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -393,16 +395,16 @@ mod tests {
         for (number, slope) in slopes.into_iter().enumerate() {
             builder = builder.output(number.to_string(), slope.unwrap());
         }
-        // Of 2000 elements: what both products read of the loops between them, and the products.
+        // Of 2000 elements: the values that both products read from the loops between them, and the products.
         assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
     }
 
     #[test]
-    fn what_was_computed_again_is_no_reason_to_keep_what_follows_from_it() {
+    fn a_rematerialised_value_is_no_reason_to_store_its_functions() {
         let g = Graph::new();
         let [x, w, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("v", &[50, 7])]
             .map(|(name, shape)| g.input(name, shape, DType::F32));
-        // Columns of a product made equally large, in three loops: means, variances, and the rest.
+        // Normalised columns of a product, in three loops: means, variances, and the rest.
         let h = x.matmul(w);
         let columns = |row: Tensor| row.broadcast([1], [40, 50]);
         let centred = h - columns(h.sum([0]) * (1.0 / 40.0));
@@ -410,17 +412,18 @@ mod tests {
         let loss = nn::relu(normed * 0.5 + 0.1).matmul(v).square().sum_all();
         let slope = gradient(loss, &[w]).unwrap()[0].unwrap();
         let program = Program::builder(&g).output("slope", slope).build().unwrap();
-        // Of 2000 elements: what the second product reads, what three loops of the way back leave, and two products.
+        // Of 2000 elements: the operand of the second product, the results of three loops of the backward pass, and two
+        // products.
         assert_eq!(stored(&program, 2000), [4, 2]);
     }
 
     #[test]
-    fn what_a_step_changes_is_not_copied_for_what_follows_from_it() {
+    fn a_value_that_a_step_changes_is_not_copied_for_rematerialisation() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F32));
         let sign = x.sign();
         let next = x * 0.5 + sign * 0.1;
-        // Read once more where x is another.
+        // Read once more after x has changed.
         let later = y + sign * next.square().sum_all();
         let program = Program::builder(&g).carry(x, next).carry(y, later).build().unwrap();
         let schedule = Schedule::new(&program, &Machine).unwrap();

@@ -1,36 +1,36 @@
-//! A topological order kept up to date while edges are added (Pearce and Kelly, 2006): adding an edge that would close a
-//! cycle is refused, and the work is limited to the part of the order it disturbs.
+//! A dynamic topological order (Pearce and Kelly, 2006). An edge that would close a cycle is refused, and only the
+//! affected part of the order is updated.
 
 use std::cell::{RefCell, RefMut};
 
 /// Groups and the edges between them.
 #[derive(Clone, Default)]
-pub(crate) struct Order {
-    /// Place of each group in the order.
+pub(crate) struct TopoOrder {
+    /// The position of each group.
     place: Vec<usize>,
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
     met: RefCell<Met>,
 }
 
-/// Whom a walk has met. Walks are many and most are short, so all of them use the same memory.
+/// The visited marks of a traversal. Traversals are frequent and mostly short, so they share this memory.
 #[derive(Clone, Default)]
 struct Met {
-    /// By group: the number of the last walk that met it.
+    /// By group: the number of the last traversal that visited it.
     by: Vec<u64>,
-    /// The number of this walk.
+    /// The number of the current traversal.
     walk: u64,
 }
 
 impl Met {
-    /// Meets a group; false where the walk has met it before.
+    /// Marks a group as visited; false if it already was.
     fn meet(&mut self, group: usize) -> bool {
         std::mem::replace(&mut self.by[group], self.walk) != self.walk
     }
 }
 
-impl Order {
-    /// A new group, last in the order.
+impl TopoOrder {
+    /// Adds a group at the end of the order.
     pub fn add_group(&mut self) -> usize {
         self.place.push(self.place.len());
         self.before.push(vec![]);
@@ -38,38 +38,38 @@ impl Order {
         self.place.len() - 1
     }
 
-    /// Where a group stands in the order.
+    /// Returns the position of a group.
     pub fn place(&self, group: usize) -> usize {
         self.place[group]
     }
 
-    /// The groups that must run before this one.
+    /// Returns the groups that must run before this one.
     pub fn before(&self, group: usize) -> &[usize] {
         &self.before[group]
     }
 
-    /// The groups that must run after this one.
+    /// Returns the groups that must run after this one.
     pub fn after(&self, group: usize) -> &[usize] {
         &self.after[group]
     }
 
-    /// True where a group of this kind must run after this one, at whatever distance.
+    /// True if a descendant of this group satisfies the predicate.
     pub fn any_after(&self, group: usize, kind: impl Fn(usize) -> bool) -> bool {
         let mut met = self.walk();
         self.meets(&mut met, vec![group], &self.after, kind)
     }
 
-    /// True where a group would come to wait for one of this kind, at whatever distance, if it came to wait for these.
+    /// True if adding these dependencies would give a group a new ancestor that satisfies the predicate.
     pub fn any_new_before(&self, group: usize, others: &[usize], kind: impl Fn(usize) -> bool) -> bool {
         let mut met = self.walk();
         met.meet(group);
-        // What it waits for already is not met again, nor is anything before that.
+        // Existing ancestors are marked, so that they are not visited again.
         self.meets(&mut met, vec![group], &self.before, |_| false);
         let others: Vec<usize> = others.iter().copied().filter(|&other| met.meet(other)).collect();
         others.iter().any(|&other| kind(other)) || self.meets(&mut met, others, &self.before, kind)
     }
 
-    /// Walks on from these groups until one of this kind is met.
+    /// Traverses from these groups until one satisfies the predicate.
     fn meets(&self, met: &mut Met, from: Vec<usize>, edges: &[Vec<usize>], kind: impl Fn(usize) -> bool) -> bool {
         let mut next = from;
         while let Some(group) = next.pop() {
@@ -83,7 +83,7 @@ impl Order {
         false
     }
 
-    /// The start of a walk, which has met nobody.
+    /// Begins a traversal.
     fn walk(&self) -> RefMut<'_, Met> {
         let mut met = self.met.borrow_mut();
         met.by.resize(self.place.len(), 0);
@@ -91,12 +91,12 @@ impl Order {
         met
     }
 
-    /// Requires `first` to run before `second`; false, and nothing changed, where `second` must already run before `first`.
+    /// Adds the edge from `first` to `second`. Returns false, and changes nothing, if that would close a cycle.
     pub fn add_edge(&mut self, first: usize, second: usize) -> bool {
         if first == second {
             return false;
         }
-        // One of the two lists is short even where a group has very many neighbours.
+        // At least one of the two lists is usually short.
         let (after, before) = (&self.after[first], &self.before[second]);
         if if after.len() <= before.len() { after.contains(&second) } else { before.contains(&first) } {
             return true;
@@ -109,7 +109,7 @@ impl Order {
             let Some(mut backward) = self.reach(vec![first], &self.before, |place| place >= low, None) else {
                 return false;
             };
-            // What leads to `first` moves before what follows from `second`, in the places both had.
+            // The ancestors of `first` move before the descendants of `second`, within the positions of both.
             forward.sort_unstable_by_key(|&g| self.place[g]);
             backward.sort_unstable_by_key(|&g| self.place[g]);
             let mut places: Vec<usize> = backward.iter().chain(&forward).map(|&g| self.place[g]).collect();
@@ -123,7 +123,7 @@ impl Order {
         true
     }
 
-    /// True where no third group must run between these two.
+    /// True if no third group must run between these two.
     pub fn adjacent(&self, a: usize, b: usize) -> bool {
         let (first, second) = if self.place[a] < self.place[b] { (a, b) } else { (b, a) };
         let limit = self.place[second];
@@ -131,8 +131,8 @@ impl Order {
         self.reach(between.collect(), &self.after, |place| place <= limit, Some(second)).is_some()
     }
 
-    /// Gives all edges of `other` to `group`, which takes its work over; the two must be adjacent. False where that closes a
-    /// cycle, which between adjacent groups it cannot: the order is lost then.
+    /// Moves all edges of `other` to `group`; the two must be adjacent. Returns false, with the order corrupted, if
+    /// that closes a cycle, which cannot happen for adjacent groups.
     pub fn contract(&mut self, group: usize, other: usize) -> bool {
         let (before, after) = (self.before[other].clone(), self.after[other].clone());
         for list in [&mut self.before[group], &mut self.after[group]] {
@@ -150,7 +150,7 @@ impl Order {
             && after.into_iter().filter(|&g| g != group).all(|g| self.add_edge(group, g))
     }
 
-    /// These groups and those reached from them within the places allowed; `None` when `forbidden` is among the latter.
+    /// Returns these groups and all reachable ones within the allowed positions; `None` if `forbidden` is reachable.
     fn reach(
         &self,
         from: Vec<usize>,
@@ -189,7 +189,7 @@ mod tests {
             (state >> 33) as usize % n
         };
         for size in [2, 5, 30] {
-            let mut order = Order::default();
+            let mut order = TopoOrder::default();
             for _ in 0..size {
                 order.add_group();
             }

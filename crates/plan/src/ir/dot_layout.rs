@@ -1,7 +1,6 @@
-//! Strides of a batched matrix product: every group of axes that one stride can walk is one axis, and an operand where
-//! none can is copied into order first.
+//! The strides of a batched matrix product. Axes that share a stride are merged; other operands are copied first.
 
-use crate::internal_error::known;
+use crate::internal_error::expect;
 use crate::ir::node::Operand;
 use crate::ir::view::{View, merged_stride};
 use crate::lower::Lowering;
@@ -30,7 +29,7 @@ pub struct DotLayout {
 }
 
 impl DotLayout {
-    /// What of it does not depend on where its matrices lie.
+    /// Returns the size and precision, without the strides.
     pub fn size(&self, precision: Precision) -> DotSize {
         let batch = self.batch.iter().map(|(length, _)| length).product();
         DotSize { batch, m: self.m, n: self.n, k: self.k, precision }
@@ -46,14 +45,14 @@ pub struct DotSize {
     pub m: usize,
     /// Columns of B and C.
     pub n: usize,
-    /// What is summed over.
+    /// The length of the contracted axis.
     pub k: usize,
-    /// What its operands are rounded to.
+    /// The precision of the operands.
     pub precision: Precision,
 }
 
 impl DotSize {
-    /// Multiplications of all of them.
+    /// Returns the number of multiplications of the whole batch.
     pub fn multiplications(&self) -> usize {
         [self.m, self.n, self.k].into_iter().fold(self.batch, usize::saturating_mul)
     }
@@ -83,13 +82,13 @@ impl Side {
         Some((merged_stride(view, &self.free)?, merged_stride(view, &self.contract)?))
     }
 
-    /// True where one stride walks all matrices of the batch.
+    /// True if a single stride leads through the batch.
     fn walks_batch(&self) -> bool {
         self.view().is_some_and(|view| merged_stride(view, &self.batch).is_some())
     }
 
-    /// Copies the operand into the order of batch and matrix, once for all products that want it so. Of the two axes of a matrix the one
-    /// that is neighbours in memory stays last, so that products with it and with its transpose share the copy.
+    /// Copies the operand into batch-major order, once for all products that need it so. Of the two matrix axes, the
+    /// one with stride 1 stays last, so that products with the matrix and with its transpose share the copy.
     fn straighten(&mut self, low: &mut Lowering, dtype: DType, line: &'static Location<'static>) {
         let beside = |axes: &[usize]| self.view().zip(axes.last()).is_some_and(|(view, &axis)| view.strides[axis] == 1);
         let turned = beside(&self.free) && !beside(&self.contract);
@@ -116,7 +115,7 @@ impl Side {
     }
 }
 
-/// The strides of the product `dims` written into `out`, and the operands, copied where need be.
+/// Returns the strides of the product `dims` written into `out`, and its operands, copied if necessary.
 pub(crate) fn lower_dot(
     low: &mut Lowering,
     target: &dyn Target,
@@ -126,7 +125,7 @@ pub(crate) fn lower_dot(
     (out, dtype, precision): (&View, DType, Precision),
     line: &'static Location<'static>,
 ) -> Result<(DotLayout, Operand, Operand)> {
-    // Contracted axes may be walked in any order, as long as both sides agree: take the left operand's.
+    // Contracted axes may be traversed in any order, as long as both sides agree: use the left operand's.
     let mut pairs: Vec<(usize, usize)> =
         dims.lhs_contract.iter().copied().zip(dims.rhs_contract.iter().copied()).collect();
     pairs.sort_unstable();
@@ -149,11 +148,11 @@ pub(crate) fn lower_dot(
     let (batch, free_a, rank) = (a.batch.len(), a.free.len(), out.shape.len());
     let rows: Vec<usize> = (batch..batch + free_a).collect();
     let columns: Vec<usize> = (batch + free_a..rank).collect();
-    let in_memory = |view| known(view, "the operand of a product in memory", line);
+    let in_memory = |view| expect(view, "the operand of a product in memory", line);
     let (view_a, view_b) = (in_memory(a.view())?, in_memory(b.view())?);
-    let one_stride = |found| known(found, "one stride for each side of a product", line);
+    let one_stride = |found| expect(found, "one stride for each side of a product", line);
     let ((a_row, a_col), (b_col, b_row)) = (one_stride(a.strides())?, one_stride(b.strides())?);
-    // `dot_result` chose a view where both merge.
+    // `dot_result` chose a view in which both merge.
     let c = one_stride(merged_stride(out, &rows).zip(merged_stride(out, &columns)))?;
     let layout = DotLayout {
         m,
@@ -179,7 +178,7 @@ pub(crate) fn placed(shape: &[usize], perm: Option<&[usize]>) -> View {
     View::contiguous(&transposed).transpose(&inverse_permutation(perm))
 }
 
-/// As `placed`, where one stride still walks all rows and one all columns; else dense.
+/// As `placed` if the rows and the columns each have one stride; otherwise dense.
 pub(crate) fn dot_result(dims: &DotDims, lhs_rank: usize, shape: &[usize], perm: Option<&[usize]>) -> View {
     let view = placed(shape, perm);
     let columns = lhs_rank - dims.lhs_contract.len();
@@ -197,7 +196,7 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, DotDims, Graph, Program};
 
-    /// One whose products want all matrices of a batch at one distance, or take them as they lie.
+    /// A target whose products need one batch stride, or accept any.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_copied_into_order_once_for_all_products_that_read_them_where_a_machine_wants_that() {
+    fn heads_are_copied_once_for_all_products_if_the_target_wants_one_batch_stride() {
         let g = Graph::new();
         // Two images, five places, three heads of four.
         let [q, k] = ["q", "k"].map(|name| g.input(name, [2, 5, 12], DType::F32));
@@ -221,7 +220,7 @@ mod tests {
             lhs_batch: vec![0, 1],
             rhs_batch: vec![0, 1],
         };
-        // Scores, and what their derivative needs of the same keys.
+        // The scores, and their derivative, which reads the same keys.
         let scores = heads(q).dot(heads(k), batched(3, 3));
         let back = scores.dot(heads(k), batched(3, 2));
         let program = Program::builder(&g).output("back", back).build().unwrap();

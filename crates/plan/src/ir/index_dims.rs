@@ -1,14 +1,14 @@
-//! How gathers and scatters see their operands.
+//! The dimensions of gathers and scatters.
 
 /// A gather or a scatter of rows: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
 ///
 /// ```
-/// use bilevel_plan::Rows;
-/// let rows = Rows::new(&[2, 10, 3, 4], &[2, 5], 1);
+/// use bilevel_plan::IndexDims;
+/// let rows = IndexDims::new(&[2, 10, 3, 4], &[2, 5], 1);
 /// assert_eq!((rows.batch, rows.n, rows.k, rows.inner), (2, 10, 5, 12));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub struct IndexDims {
     /// Pairs of an indexed tensor and its indices.
     pub batch: usize,
     /// Rows of the indexed tensor.
@@ -19,10 +19,10 @@ pub struct Rows {
     pub inner: usize,
 }
 
-impl Rows {
-    /// Splits shapes of the indexed tensor and the indices, which share so many leading axes.
+impl IndexDims {
+    /// Splits shapes of the indexed tensor and the indices, which share this many leading axes.
     pub fn new(indexed: &[usize], indices: &[usize], batch: usize) -> Self {
-        Rows {
+        IndexDims {
             batch: indexed[..batch].iter().product(),
             n: indexed[batch],
             k: indices[batch..].iter().product(),

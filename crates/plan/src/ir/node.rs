@@ -1,64 +1,64 @@
-//! The operations of a lowered program: few kinds, all on memory, with every operand a view of another's elements.
+//! The operations of a lowered program: few kinds, each with its own memory, on operands that are views.
 
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::view::View;
-use crate::lower::scaled_fp16::scale::Power;
+use crate::lower::scaled_fp16::scale::Pow2Scale;
 use bilevel_graph::{BinaryOp, ConvDims, DType, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use std::panic::Location;
 
-/// What a node of the lowered program does. Operands are named in the order in which they stand in [`Node::operands`].
+/// The operation of a lowered node. Operands are listed in the order of [`Node::operands`].
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// A program input: memory that somebody else fills.
+    /// A program input.
     Input,
-    /// What the step before left of a carried input besides the input itself, for products to read. Before the first step it has to be made:
-    /// see [`Schedule::seeds`](crate::Schedule::seeds).
-    State(Form),
-    /// Numbers known when the program is planned, to be written once.
+    /// A cast of a carried input, carried along with it for products to read. Before the first step it is computed from
+    /// the input: see [`Schedule::initial_casts`](crate::Schedule::initial_casts).
+    CarriedCast(CastForm),
+    /// Constants known when the program is planned, written once.
     Table(Vec<f64>),
-    /// One value for each element.
+    /// An elementwise function.
     Elementwise(Elementwise),
     /// A sum or a maximum over these axes of the operand's view.
     Reduce(ReduceOp, Vec<usize>),
-    /// The power of two of the operand's largest element, 2^⌊log₂ max |x|⌋ over those that are finite; 0 where none is other than 0, or all
-    /// are below 2⁻¹²⁶. Only where [`Target::halves`](crate::Target::halves) says so, as the next.
-    Largest,
-    /// The place of the largest element along the last axis of the operand's view; of several, the first.
+    /// The exponent of the operand's amax: 2^⌊log₂ max |x|⌋ over its finite elements, or 0 if all are below 2⁻¹²⁶. Only
+    /// if [`Target::scales_to_f16`](crate::Target::scales_to_f16) holds.
+    AmaxExponent,
+    /// The index of the largest element along the last axis of the operand's view; the first of equals.
     ArgMax,
-    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its
-    /// precision is `Full`, or one that [`Target::multiplies`](crate::Target::multiplies) says is the machine's own.
+    /// A batched matrix product. Its strides already contain the views of its operands, except for their offsets. Its
+    /// precision is `Full`, or one for which [`Target::has_native`](crate::Target::has_native) holds.
     Dot(DotLayout, Precision),
-    /// A convolution of an image with a kernel, each a view of four axes, in a precision as that of a product. The
-    /// result lies as [`Node::layout`] says.
+    /// A convolution of an image with a kernel, each a view of four axes, in a precision as for products.
+    /// [`Node::layout`] is the layout of the result.
     Conv(ConvDims, Precision),
-    /// Operands x and indices, both dense: rows of x by their number.
+    /// Operands x and indices, both dense: the rows of x at these indices.
     Gather {
         /// Leading axes that both operands share.
         batch: usize,
     },
-    /// Operands index and base, one of each for every element: the element of base's memory that lies index·apart after it. Only where
-    /// [`Target::fetches`](crate::Target::fetches) says so.
-    Fetch {
-        /// Elements from what one index stands for to what the next does.
-        apart: usize,
-        /// Where an index is not in 0..limit, the value is 0.
+    /// Operands index and base, one of each per element: the element index·stride after base. Only if
+    /// [`Target::fuses_gather`](crate::Target::fuses_gather) holds.
+    InlineGather {
+        /// The distance between consecutive rows of the table, in elements.
+        stride: usize,
+        /// The exclusive upper bound of the indices. Outside it the value is 0.
         limit: usize,
-        /// And then it fails at run time.
+        /// Whether the run fails if an index is out of range.
         checked: bool,
     },
-    /// Operands indices and updates, both dense: rows added to zeros at the rows with these numbers.
+    /// Operands indices and updates, both dense: the updates added to zeros at these rows.
     ScatterAdd {
         /// Leading axes that both operands share.
         batch: usize,
     },
-    /// Operands x, indices and updates, all dense: x with rows added at the rows with these numbers. It is what a carried x becomes,
-    /// and is written over it where nobody reads the old value later: only the rows with these numbers are touched then. Indices are
-    /// in range, for a [`CheckIndex`](Kind::CheckIndex) of the same indices is part of the program.
+    /// Operands x, indices and updates, all dense: x with the updates added at these rows. It is the next value of a
+    /// carried x, computed in place if no later group reads the old value. A [`CheckIndex`](Kind::CheckIndex) of the
+    /// same indices checks their range.
     AddRows {
         /// Leading axes that all operands share.
         batch: usize,
     },
-    /// Within the plane of the last two axes, the place of the largest element in every window. The operand is dense.
+    /// The index, within the plane of the last two axes, of the largest element of every window. The operand is dense.
     WindowArgMax(WindowDims),
     /// Running sums of a dense operand.
     CumSum {
@@ -67,83 +67,82 @@ pub enum Kind {
         /// From the end to the start.
         reverse: bool,
     },
-    /// The operands one after the other along this axis.
+    /// The concatenation of the operands along this axis.
     Concat(usize),
-    /// The operand among zeros.
-    Pad(Frame),
-    /// The sum of the operands, each among zeros as its frame says. Only where [`Target::overlays`](crate::Target::overlays) says so.
-    Overlay(Vec<Frame>),
-    /// Fails at run time where an element of the operand, which is dense, is not in 0..limit. Has no elements itself.
+    /// The operand padded with zeros.
+    Pad(Padding),
+    /// The sum of padded operands (col2im). Only if [`Target::fuses_pad_sum`](crate::Target::fuses_pad_sum) holds.
+    PadSum(Vec<Padding>),
+    /// Fails at run time if an element of the dense operand is not in 0..limit. It has no elements itself.
     CheckIndex {
-        /// All elements are below this.
+        /// The exclusive upper bound.
         limit: usize,
-        /// The operation that needs it, for the error.
+        /// The operation that the error names.
         operation: &'static str,
     },
 }
 
-/// What is kept of a carried input.
+/// The form of a cast that is carried along with its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Its elements rounded to `Bf16`, in two bytes each.
-    Rounded,
-    /// Its [`Kind::Largest`].
-    Largest,
-    /// Its elements as [`Elementwise::Halve`] makes them.
-    Halved,
+pub enum CastForm {
+    /// The elements rounded to `Bf16`, two bytes each.
+    Bf16,
+    /// The [`Kind::AmaxExponent`].
+    AmaxExponent,
+    /// The elements scaled to fp16 by [`Elementwise::ScaleToF16`].
+    ScaledF16,
 }
 
-/// Where a value lies among zeros.
+/// Zero padding around and between the elements of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Padding {
     /// Zeros before the first element of each axis.
     pub low: Vec<usize>,
     /// Zeros between elements of each axis.
     pub interior: Vec<usize>,
 }
 
-/// Functions applied element by element.
+/// Elementwise functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elementwise {
-    /// The operand itself: puts a view into the order of memory.
+    /// The identity: makes a view contiguous.
     Copy,
-    /// A function of one number.
+    /// A unary function.
     Unary(UnaryOp),
-    /// A function of two numbers.
+    /// A binary function.
     Binary(BinaryOp),
-    /// The second operand where the first is not 0, otherwise the third.
+    /// The second operand if the first is not 0, otherwise the third.
     Select,
-    /// The operand as another type.
+    /// A conversion to another type.
     Convert(DType),
-    /// The operand as a product of this precision multiplies it, still a 32-bit float: [`Precision::round`].
+    /// The operand rounded to this precision, still a 32-bit float: [`Precision::round`].
     Round(Precision),
-    /// The first operand x as a number of 16 bits that has as many digits as `Tf32`, times the power of two that brings the array into the
-    /// range of such numbers: x·2¹⁴/p, all |x| ≤ 2p. The factors of p are the other operands; where nothing else is known, the only one is
-    /// the [`Kind::Largest`] of the array.
-    Halve(Power),
-    /// The first operand, of a product of halved numbers, with the powers of two of both taken out again: x·(p₁/2¹⁴)·(p₂/2¹⁴). The others are
-    /// the factors of p₁, and those of p₂.
-    Restore([Power; 2]),
-    /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
+    /// The first operand x scaled to fp16, which has as many significant bits as `Tf32`: x·2¹⁴/p with all |x| ≤ 2p. The
+    /// other operands are the factors of p; by default the only one is the [`Kind::AmaxExponent`] of the array.
+    ScaleToF16(Pow2Scale),
+    /// The first operand, a product of scaled arrays, with both scales removed: x·(p₁/2¹⁴)·(p₂/2¹⁴). The other operands
+    /// are the factors of p₁ and of p₂.
+    Unscale([Pow2Scale; 2]),
+    /// Random draws of this kind from this stream. The operands are a key (two elements) and a counter (one element).
     Random(RandomKind, u32),
 }
 
-/// Where an operand's elements are.
+/// The source of an operand.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// The same number everywhere.
+    /// A constant.
     Constant(f64),
-    /// In the memory of a node.
+    /// A view of the memory of a node.
     At {
-        /// The number of the node.
+        /// The node.
         node: usize,
-        /// Which of its elements, and in which order.
+        /// Its elements that are read.
         view: View,
     },
 }
 
 impl Operand {
-    /// Node and view; `None` for a constant.
+    /// Returns the node and the view; `None` for a constant.
     pub fn at(&self) -> Option<(usize, &View)> {
         match self {
             Operand::Constant(_) => None,
@@ -152,30 +151,32 @@ impl Operand {
     }
 }
 
-/// An operation with memory of its own: the elements of `shape`, without gaps.
+/// An operation and its result, the elements of `shape` without gaps.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
-    /// What it reads; nodes that come before it.
+    /// The operands; they refer to earlier nodes only.
     pub operands: Vec<Operand>,
     /// Shape of the result.
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
-    /// Its elements take two bytes each. Those of [`Elementwise::Halve`] are IEEE halves, which products alone read. All others are the
-    /// upper bytes of a 32-bit float: what products and convolutions in `Bf16` read and give, where
-    /// [`Target::narrows`](crate::Target::narrows) and [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so, and what
-    /// two bytes hold exactly anyway (`short.rs`). Only they, loops, concatenations and paddings read it.
+    /// Whether elements are stored in two bytes. [`Elementwise::ScaleToF16`] stores fp16, which only products read. All
+    /// others store bf16: operands and results of `Bf16` products and convolutions for which
+    /// [`Target::gemm_reads_bf16`](crate::Target::gemm_reads_bf16) or
+    /// [`Target::conv_reads_bf16`](crate::Target::conv_reads_bf16) holds, and values that bf16 represents exactly
+    /// (`narrow_storage.rs`). Only products, convolutions, loops, concatenations and paddings read them.
     pub narrow: bool,
-    /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
-    /// read transposed.
+    /// The layout of the node's axes in its memory. It differs from row-major only for products and convolutions whose
+    /// result is read transposed.
     pub layout: View,
-    /// True when it is the same in every step of a loop and computed before the first; for an input, when no step changes it.
+    /// Whether the value is loop-invariant and computed before the first step; for an input, whether no step changes
+    /// it.
     pub invariant: bool,
-    /// It was computed before and not kept: it belongs to the loop that reads it.
-    pub again: bool,
-    /// The line of user code it comes from.
+    /// Whether this is a rematerialised value, which belongs to the loop that reads it.
+    pub is_remat: bool,
+    /// The line of user code.
     pub location: &'static Location<'static>,
 }
 
@@ -190,22 +191,24 @@ impl Node {
         self.count() * if self.narrow { 2 } else { self.dtype.size() }
     }
 
-    /// The operands that are in memory.
+    /// Returns the operands in memory.
     pub fn reads(&self) -> impl Iterator<Item = (usize, &View)> {
         self.operands.iter().filter_map(Operand::at)
     }
 
-    /// True where its elements are IEEE halves.
-    pub fn is_halved(&self) -> bool {
-        matches!(self.kind, Kind::Elementwise(Elementwise::Halve(_)) | Kind::State(Form::Halved))
+    /// True if elements are stored as scaled fp16.
+    pub fn is_scaled_f16(&self) -> bool {
+        matches!(self.kind, Kind::Elementwise(Elementwise::ScaleToF16(_)) | Kind::CarriedCast(CastForm::ScaledF16))
     }
 
-    /// The node of which this fetches elements from anywhere.
-    pub fn fetches_from(&self) -> Option<usize> {
-        matches!(self.kind, Kind::Fetch { .. }).then(|| self.operands.get(1)?.at().map(|(table, _)| table)).flatten()
+    /// Returns the table of an inline gather.
+    pub fn gathers_from(&self) -> Option<usize> {
+        matches!(self.kind, Kind::InlineGather { .. })
+            .then(|| self.operands.get(1)?.at().map(|(table, _)| table))
+            .flatten()
     }
 
-    /// True where the view shows all elements of this node in the order of its memory.
+    /// True if the view covers all elements of this node in memory order.
     pub fn is_whole(&self, view: &View) -> bool {
         view.is_contiguous() && view.count() == self.count()
     }

@@ -1,16 +1,16 @@
-//! How the elements of a node lie in the memory of another: shape, strides and offset. Transposes, broadcasts, slices,
-//! reversals and most reshapes are views and cost nothing.
+//! Strided views of a node's memory. Transposes, broadcasts, slices, reversals and most reshapes are views and cost
+//! nothing.
 
 use bilevel_graph::shape::{element_count, row_major_strides};
 
-/// Element (i₀, i₁, …) lies at `offset + Σ iₐ·strides[a]`, in elements.
+/// Element (i₀, i₁, …) is at `offset + Σ iₐ·strides[a]`, in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     /// Length of each axis.
     pub shape: Vec<usize>,
-    /// Distance between neighbours along each axis: any sign, 0 where an element is repeated.
+    /// The distance between neighbours along each axis, of any sign; 0 for a broadcast axis.
     pub strides: Vec<isize>,
-    /// The place of the first element.
+    /// The offset of the first element.
     pub offset: isize,
 }
 
@@ -26,7 +26,7 @@ impl View {
         element_count(&self.shape)
     }
 
-    /// True where the row-major order of the view is the order in memory, from offset 0.
+    /// True if row-major order of the view is memory order from offset 0.
     pub fn is_contiguous(&self) -> bool {
         self.offset == 0 && self.runs().iter().all(|run| run.stride == 1) && self.runs().len() <= 1
     }
@@ -40,7 +40,7 @@ impl View {
         }
     }
 
-    /// Repeated into this shape, of which axis `axes[a]` is axis `a` of this view.
+    /// Broadcasts to this shape; axis `axes[a]` of the result is axis `a` of this view.
     pub fn broadcast(&self, axes: &[usize], shape: &[usize]) -> Self {
         let mut strides = vec![0; shape.len()];
         for (i, &axis) in axes.iter().enumerate() {
@@ -49,14 +49,14 @@ impl View {
         View { shape: shape.to_vec(), strides, offset: self.offset }
     }
 
-    /// Along each axis, every `step`-th element from `start`, as many as `shape` says.
+    /// Takes every `step`-th element from `start` along each axis, up to `shape`.
     pub fn slice(&self, start: &[usize], step: &[usize], shape: &[usize]) -> Self {
         let offset: isize = start.iter().zip(&self.strides).map(|(&s, &stride)| s as isize * stride).sum();
         let strides = self.strides.iter().zip(step).map(|(&stride, &k)| stride * k as isize).collect();
         View { shape: shape.to_vec(), strides, offset: self.offset + offset }
     }
 
-    /// These axes from their ends.
+    /// Reverses these axes.
     pub fn reverse(&self, axes: &[usize]) -> Self {
         let mut view = self.clone();
         for &axis in axes.iter().filter(|&&axis| self.shape[axis] > 0) {
@@ -92,7 +92,7 @@ impl View {
         Some(View { shape: shape.to_vec(), strides, offset: self.offset })
     }
 
-    /// The view with neighbouring axes merged wherever one stride serves both; axes of length 1 are gone.
+    /// Returns the view with neighbouring axes merged if one stride serves both, without axes of length 1.
     pub fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = vec![];
         for (&length, &stride) in self.shape.iter().zip(&self.strides) {
@@ -111,7 +111,7 @@ impl View {
     }
 }
 
-/// `length` elements `stride` apart.
+/// `length` elements with this stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Number of elements.
@@ -120,7 +120,7 @@ pub struct Run {
     pub stride: isize,
 }
 
-/// One stride that walks these axes of a view in row-major order, if there is one.
+/// Returns the single stride that traverses these axes of a view in row-major order, if there is one.
 pub(crate) fn merged_stride(view: &View, axes: &[usize]) -> Option<isize> {
     let part = View {
         shape: axes.iter().map(|&a| view.shape[a]).collect(),

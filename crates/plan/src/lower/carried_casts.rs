@@ -1,36 +1,37 @@
-//! Copies of carried inputs that products read, carried themselves.
+//! Carried casts: low-precision copies of carried inputs, carried along with them.
 //!
 //!   r₀ = round(x₀),   then in every step x ← next(x), r ← round(next(x))
 //!
-//! Where products of a step read what a carried input becomes, they have a copy of it already, which is what the next step would make of it
-//! first. Only before the first step there is none, and an executor makes it ([`Seed`]). Where none of them does, the input keeps its copy to
-//! itself: it could only change when all who read it are done, while the input itself may change sooner.
+//! If products of a step read the next value of a carried input, they already have its cast, which the next step needs
+//! first. An executor computes it only before the first step ([`InitialCast`]). If no product reads the next value, the
+//! cast is not carried: it could be overwritten only after its last reader, while the input itself may be updated
+//! sooner.
 
-use crate::ir::node::{Form, Kind};
+use crate::ir::node::{CastForm, Kind};
 use crate::lower::Lowering;
 use crate::schedule::in_place::Carry;
 use bilevel_graph::Precision;
 
-/// A state to be made before the first step of a run.
+/// A cast to be computed before the first step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seed {
-    /// Its node, a [`Kind::State`].
-    pub state: usize,
-    /// The node of the carried input that it is made of.
+pub struct InitialCast {
+    /// The node of the cast, a [`Kind::CarriedCast`].
+    pub cast: usize,
+    /// The node of the carried input.
     pub input: usize,
-    /// For a copy in halves, the state that has the power of two of the input, which is made before it.
-    pub power: Option<usize>,
+    /// For scaled fp16, the carried amax of the input, which is computed first.
+    pub amax: Option<usize>,
 }
 
-impl Seed {
-    /// The same where every node has moved to another number.
+impl InitialCast {
+    /// Renumbers the nodes.
     pub(crate) fn moved(&self, to: &[usize]) -> Self {
-        Seed { state: to[self.state], input: to[self.input], power: self.power.map(|power| to[power]) }
+        InitialCast { cast: to[self.cast], input: to[self.input], amax: self.amax.map(|amax| to[amax]) }
     }
 }
 
-/// Carries the rounded and halved copies of carried inputs, and their largest elements.
-pub(crate) fn carry_copies(low: &mut Lowering) {
+/// Carries the bf16 and fp16 casts of carried inputs, and their amax exponents.
+pub(crate) fn carry_casts(low: &mut Lowering) {
     for (input, next) in low.carries.clone() {
         let Some((made, view)) = next.at() else { continue };
         let computed = !matches!(low.nodes[made].kind, Kind::Input | Kind::Table(_));
@@ -42,31 +43,32 @@ pub(crate) fn carry_copies(low: &mut Lowering) {
             && [copy, next].iter().all(|&copy| low.nodes[copy].narrow)
         {
             low.carries.push((copy, low.dense(next)));
-            low.becomes_state(Form::Rounded, Seed { state: copy, input, power: None });
+            low.becomes_carried_cast(CastForm::Bf16, InitialCast { cast: copy, input, amax: None });
         }
-        let largest = [input, made].map(|node| low.halving.largest.get(&node).copied());
-        let [Some(power), Some(next_power)] = largest else { continue };
-        low.carries.push((power, low.dense(next_power)));
-        low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
-        let halved = [input, made].map(|node| low.halving.by_largest(node));
-        if let [Some(copy), Some(next)] = halved {
+        let exponents = [input, made].map(|node| low.scaled_f16.amax_exponents.get(&node).copied());
+        let [Some(amax), Some(next_amax)] = exponents else { continue };
+        low.carries.push((amax, low.dense(next_amax)));
+        low.becomes_carried_cast(CastForm::AmaxExponent, InitialCast { cast: amax, input, amax: None });
+        let scaled = [input, made].map(|node| low.scaled_f16.scaled_by_own_amax(node));
+        if let [Some(copy), Some(next)] = scaled {
             low.carries.push((copy, low.dense(next)));
-            low.becomes_state(Form::Halved, Seed { state: copy, input, power: Some(power) });
+            low.becomes_carried_cast(CastForm::ScaledF16, InitialCast { cast: copy, input, amax: Some(amax) });
         }
     }
 }
 
 impl Lowering {
-    fn becomes_state(&mut self, form: Form, seed: Seed) {
-        let node = &mut self.nodes[seed.state];
-        (node.kind, node.operands) = (Kind::State(form), vec![]);
-        self.seeds.push(seed);
+    fn becomes_carried_cast(&mut self, form: CastForm, initial_cast: InitialCast) {
+        let node = &mut self.nodes[initial_cast.cast];
+        (node.kind, node.operands) = (Kind::CarriedCast(form), vec![]);
+        self.initial_casts.push(initial_cast);
     }
 }
 
-/// True where no copy of an array has to be copied in turn at the end of a step, which would take as long as to make it.
+/// True if no cast of an array has to be copied at the end of a step: a copy would take as long as computing it.
 pub(crate) fn are_written_in_place(low: &Lowering, carries: &[Carry]) -> bool {
-    let is_array = |node: usize| matches!(low.nodes[node].kind, Kind::State(Form::Rounded | Form::Halved));
+    let is_array =
+        |node: usize| matches!(low.nodes[node].kind, Kind::CarriedCast(CastForm::Bf16 | CastForm::ScaledF16));
     carries.iter().all(|carry| carry.in_place || !is_array(carry.input))
 }
 
@@ -79,22 +81,22 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, nn};
 
-    /// One that reads operands of two bytes in `Bf16`, and in `Tf32` likes halves.
+    /// A target that reads two bytes per element in `Bf16`, and prefers fp16 for `Tf32`.
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             true
         }
 
-        fn narrows(&self) -> bool {
+        fn gemm_reads_bf16(&self) -> bool {
             true
         }
 
-        fn halves(&self, _: &DotLayout) -> bool {
+        fn scales_to_f16(&self, _: &DotLayout) -> bool {
             true
         }
     }
@@ -109,51 +111,51 @@ mod tests {
         Schedule::new(&program.with_precision(precision), &Machine).unwrap()
     }
 
-    fn forms(schedule: &Schedule) -> Vec<Form> {
-        let form = |seed: &Seed| match schedule.nodes[seed.state].kind {
-            Kind::State(form) => form,
+    fn forms(schedule: &Schedule) -> Vec<CastForm> {
+        let form = |initial_cast: &InitialCast| match schedule.nodes[initial_cast.cast].kind {
+            Kind::CarriedCast(form) => form,
             _ => panic!("a seed of a state"),
         };
-        schedule.seeds.iter().map(form).collect()
+        schedule.initial_casts.iter().map(form).collect()
     }
 
     #[test]
-    fn the_copy_of_a_carried_input_is_made_where_it_is_updated_and_lies_where_it_lay() {
+    fn the_cast_of_a_carried_input_is_computed_with_its_update_in_place() {
         let schedule = schedule(Precision::Bf16, true);
-        assert_eq!(forms(&schedule), [Form::Rounded]);
+        assert_eq!(forms(&schedule), [CastForm::Bf16]);
         let [of_w, of_copy] = &schedule.carries[..] else { panic!("the weights, and their copy") };
         assert!(of_w.in_place && of_copy.in_place);
         let (next, next_copy) = (of_w.next.at().unwrap().0, of_copy.next.at().unwrap().0);
         assert_eq!(schedule.group_of(next), schedule.group_of(next_copy));
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        let place = map.nodes[schedule.seeds[0].state].unwrap();
+        let place = map.nodes[schedule.initial_casts[0].cast].unwrap();
         assert_eq!((place.region, map.nodes[next_copy]), (Region::Arena, Some(place)));
     }
 
     #[test]
-    fn halves_have_their_power_of_two_carried_with_them() {
+    fn the_amax_of_a_scaled_fp16_cast_is_carried_with_it() {
         let schedule = schedule(Precision::Tf32, true);
-        assert_eq!(forms(&schedule), [Form::Largest, Form::Halved]);
-        assert_eq!(schedule.seeds[1].power, Some(schedule.seeds[0].state));
-        // The power is known when all elements are, and so is copied.
+        assert_eq!(forms(&schedule), [CastForm::AmaxExponent, CastForm::ScaledF16]);
+        assert_eq!(schedule.initial_casts[1].amax, Some(schedule.initial_casts[0].cast));
+        // The exponent is known only after all elements, so it is copied.
         assert_eq!(schedule.carries.iter().map(|carry| carry.in_place).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]
-    fn the_largest_of_a_bias_is_carried_where_it_bounds_what_products_read() {
+    fn the_amax_of_a_bias_is_carried_if_it_bounds_operands_of_products() {
         let g = Graph::new();
-        // More than a bias can have.
+        // More elements than a bias may have.
         let x = g.input("x", [96, 104], DType::F32);
         let (w, b) = (g.input("w", [104, 104], DType::F32), g.input("b", [104], DType::F32));
         let layer = |b: Tensor| nn::relu(x.matmul(w) + b.broadcast([1], [96, 104])).matmul(w);
         let next = b - layer(b).sum([0]) * 0.1;
         let program = Program::builder(&g).carry(b, next).output("y", layer(next)).build().unwrap();
         let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
-        assert_eq!(forms(&schedule), [Form::Largest]);
-        // The loop that updates the bias raises the largest of it.
-        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its largest") };
-        let [next, largest] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
-        assert!(next.is_some() && next == largest);
+        assert_eq!(forms(&schedule), [CastForm::AmaxExponent]);
+        // The loop that updates the bias also computes its amax.
+        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias and its amax") };
+        let [next, exponents] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
+        assert!(next.is_some() && next == exponents);
     }
 
     #[test]
@@ -164,16 +166,19 @@ mod tests {
         let next = w - x.matmul(w) * 0.1;
         let program = Program::builder(&g).carry(w, next).output("y", next.matmul(x).matmul(w)).build().unwrap();
         let schedule = Schedule::new(&program.with_precision(Precision::Bf16), &Machine).unwrap();
-        assert!(schedule.seeds.is_empty());
+        assert!(schedule.initial_casts.is_empty());
     }
 
     #[test]
-    fn without_a_loop_or_rounding_or_readers_of_what_is_new_nothing_is_carried() {
-        assert!(schedule(Precision::Full, true).seeds.is_empty());
-        assert!(schedule(Precision::Bf16, false).seeds.is_empty() && schedule(Precision::Tf32, false).seeds.is_empty());
+    fn without_a_loop_rounding_or_readers_of_the_next_value_no_cast_is_carried() {
+        assert!(schedule(Precision::Full, true).initial_casts.is_empty());
+        assert!(
+            schedule(Precision::Bf16, false).initial_casts.is_empty()
+                && schedule(Precision::Tf32, false).initial_casts.is_empty()
+        );
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
-        assert!(Schedule::new(&program, &Machine).unwrap().seeds.is_empty());
+        assert!(Schedule::new(&program, &Machine).unwrap().initial_casts.is_empty());
     }
 }

@@ -1,17 +1,17 @@
-//! What products read and leave in a precision that rounds: operands rounded in loops, once for all products that read them, unless the
-//! machine's products do so themselves; and results, in loops or by the product where it can write two bytes for each.
+//! Cast insertion: rounds the operands and results of products in reduced precision. Each value is rounded once for all
+//! products that read it, unless the machine rounds natively.
 
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::lower::{Line, Lowering};
 use crate::target::Target;
 use bilevel_graph::{DType, Precision};
 
-/// Of what a loop computes, a part is rounded by itself only where it is less than one of so many: queries, keys and values are one of
-/// three.
-const PASSING: usize = 4;
+/// A view of a value that a loop computes is rounded separately only if it is less than 1/4 of the value; otherwise the
+/// loop rounds the whole value. Queries, keys and values are each a third.
+const MAX_WASTE_FACTOR: usize = 4;
 
 impl Lowering {
-    /// The operands of a product as the machine is to read them, and the precision left for it to see to.
+    /// Returns the operands of a product as the machine reads them, and the precision left for the machine.
     pub fn factors(
         &mut self,
         operands: Vec<Operand>,
@@ -19,13 +19,13 @@ impl Lowering {
         target: &dyn Target,
         like: Line,
     ) -> (Vec<Operand>, Precision) {
-        if precision != Precision::Bf16 || !target.narrows() {
-            return self.rounded(operands, precision, target.multiplies(precision), like);
+        if precision != Precision::Bf16 || !target.gemm_reads_bf16() {
+            return self.rounded(operands, precision, target.has_native(precision), like);
         }
         (self.narrow(operands, like), precision)
     }
 
-    /// The operands rounded to `Bf16`, in two bytes each.
+    /// Returns the operands rounded to `Bf16`, stored in two bytes.
     pub fn narrow(&mut self, operands: Vec<Operand>, like: Line) -> Vec<Operand> {
         let (operands, _) = self.rounded(operands, Precision::Bf16, false, like);
         for (node, _) in operands.iter().filter_map(Operand::at) {
@@ -34,7 +34,7 @@ impl Lowering {
         operands
     }
 
-    /// The same for machines without narrow copies: rounded unless the machine does that itself.
+    /// Returns the operands rounded, unless the machine rounds natively.
     pub fn rounded(
         &mut self,
         operands: Vec<Operand>,
@@ -49,7 +49,7 @@ impl Lowering {
         (operands.into_iter().map(round).collect(), Precision::Full)
     }
 
-    /// The result of a product of this precision, a view of all its elements, as others read it: of two bytes where the product `narrows`.
+    /// Returns the result of a product as others read it: stored in two bytes if the product `narrows`.
     pub fn result(
         &mut self,
         made: Operand,
@@ -65,19 +65,19 @@ impl Lowering {
             return made;
         }
         let rounded = self.rounded_operand(made, precision, like);
-        if let Some((whole, _)) = rounded.at().filter(|_| target.narrows()) {
-            // Products read a copy of two bytes; everybody else reads this one.
+        if let Some((whole, _)) = rounded.at().filter(|_| target.gemm_reads_bf16()) {
+            // Products read a copy of two bytes; all other readers read this one.
             self.rounded.remove(&(whole, precision));
         }
         rounded
     }
 
-    /// The operand itself where its elements are of the type of the graph, else a dense copy where they are.
+    /// Returns the operand in the type of the graph, through a dense copy if it is stored in two bytes.
     pub fn widened(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         if !operand.at().is_some_and(|(node, _)| self.nodes[node].narrow) {
             return operand;
         }
-        // What it rounds has no more digits to lose.
+        // Rounding a value that is already rounded changes nothing.
         let node = self.push(Kind::Elementwise(Elementwise::Round(Precision::Bf16)), vec![operand], shape, dtype, like);
         self.dense(node)
     }
@@ -92,9 +92,9 @@ impl Lowering {
             return Operand::At { node, view };
         }
         let dtype = self.nodes[node].dtype;
-        // A small part of something large is rounded by itself; what a loop computes is rounded there, in passing.
+        // A small part of a large value is rounded separately; a value that a loop computes is rounded by that loop.
         let in_passing = matches!(self.nodes[node].kind, Kind::Elementwise(_));
-        let share = if in_passing { PASSING } else { 1 };
+        let share = if in_passing { MAX_WASTE_FACTOR } else { 1 };
         if view.count() * share < self.nodes[node].count() {
             let key = (node, view.clone(), Some(precision));
             let known = self.parts.get(&key).copied();
@@ -105,7 +105,7 @@ impl Lowering {
             self.parts.insert(key, part);
             return self.dense(part);
         }
-        // Whatever the view does with the elements, it does with their rounded copies.
+        // The view applies to the rounded copy as well.
         let known = self.rounded.get(&(node, precision)).copied();
         let whole = known.unwrap_or_else(|| {
             let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
@@ -123,22 +123,22 @@ mod tests {
     use crate::target::{LIMITS, Limits};
     use bilevel_graph::{Graph, Program, Tensor, nn};
 
-    /// A machine with, or without, products of its own that round, and with narrow copies.
+    /// A target with or without native rounding, and with or without two-byte storage.
     struct Machine(bool, bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             self.0
         }
 
-        fn narrows(&self) -> bool {
+        fn gemm_reads_bf16(&self) -> bool {
             self.1
         }
 
-        fn overlays(&self) -> bool {
+        fn fuses_pad_sum(&self) -> bool {
             true
         }
     }
@@ -176,13 +176,13 @@ mod tests {
         let (x, w) = (g.input("x", [8, 6], DType::F32), g.input("w", [6, 6], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w).matmul(w)).build().unwrap();
         let program = program.with_precision(Precision::Bf16);
-        // x, w and two results; of those in two bytes, the last as it is given.
+        // x, w and two results; with two-byte storage, the last result is written rounded.
         assert_eq!(planned(&program, Machine(false, false)).1, [36, 48, 48, 48]);
         assert_eq!(planned(&program, Machine(true, true)).1, [36, 48, 48]);
     }
 
     #[test]
-    fn what_is_made_of_results_of_two_bytes_alone_has_two_bytes_itself() {
+    fn copies_and_concatenations_of_two_byte_results_have_two_bytes() {
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
         let (a, b) = (x.matmul(w), w.matmul(x));
@@ -191,7 +191,7 @@ mod tests {
             let y = joined(parts).matmul(w);
             let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
             let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
-            let is_overlay = |kind: &Kind| matches!(kind, Kind::Overlay(_));
+            let is_overlay = |kind: &Kind| matches!(kind, Kind::PadSum(_));
             schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().narrow
         };
         assert!(both([a, b]));
@@ -199,12 +199,12 @@ mod tests {
         let meet = a.pad(0, 1, 5) + b.pad(0, 6, 0);
         let program = Program::builder(&g).output("y", meet.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
         let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
-        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Overlay(_)));
+        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::PadSum(_)));
         assert!(sums.map(|node| node.narrow).eq([false]), "a sum of two that meet");
     }
 
     #[test]
-    fn a_machine_with_narrow_copies_reads_and_writes_two_bytes_of_what_products_read_and_give() {
+    fn products_read_and_write_two_bytes_if_the_target_supports_it() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let y = x.tanh().matmul(w).tanh().matmul(w.t());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_what_a_loop_computes_are_rounded_in_that_loop_unless_they_are_small() {
+    fn parts_of_a_loops_result_are_rounded_in_that_loop_unless_they_are_small() {
         let g = Graph::new();
         let [x, w, b] =
             [("x", &[8, 5][..]), ("w", &[5, 12]), ("b", &[12])].map(|(name, shape)| g.input(name, shape, DType::F32));
@@ -268,7 +268,8 @@ mod tests {
         let sums = all.slice(1, 0, 1).t().matmul(thirds[0]);
         let scores = thirds[0].matmul(thirds[1].t()).matmul(thirds[2]);
         let program = Program::builder(&g).output("scores", scores).output("sums", sums).build().unwrap();
-        // One column, x and w, all of 96 at once; and results: sums, what the scores give, the scores themselves, and all of 96.
+        // One column, x and w, all of 96 at once; and results: sums, what the scores give, the scores themselves, and
+        // all of 96.
         let rounded = planned(&program.with_precision(Precision::Bf16), Machine(false, false)).1;
         assert_eq!(rounded, [4, 8, 32, 40, 60, 64, 96, 96]);
     }

@@ -1,44 +1,44 @@
-//! Short rows that a loop fetches by itself, where their numbers are.
+//! Inline gathers: loops gather short rows themselves instead of reading the result of a separate gather.
 //!
-//! A gather of short rows, such as the four numbers of an image's cell around every place where it is sampled, writes several values
-//! for each index that it reads, and the loops after it read them all again. Fetched in those loops, each index becomes
+//! A gather of short rows, such as the four neighbours of a sample point in an image, writes several values per index,
+//! and later loops read them all again. Inside those loops each index becomes
 //!
-//!   value(e) = table[base(e) + index(e)·apart],
+//!   value(e) = table[base(e) + index(e)·stride],
 //!
-//! where base is a view of the table's first row: neither the rows nor, where the same loop computes them, the indices are ever written. A loop
-//! that needs the rows again much later fetches them again.
+//! where base is a view of the table's first row. The rows are never stored, nor are indices that the same loop
+//! computes. A loop that needs the rows much later gathers them again.
 
-use crate::ir::index_dims::Rows;
+use crate::ir::index_dims::IndexDims;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use crate::ir::view::View;
 use crate::lower::Lowering;
-use crate::lower::scaled_fp16::Halving;
+use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::schedule::index_checks::index_check;
 use std::collections::HashMap;
 
-/// Most elements of a short row.
-const SHORT: usize = 8;
+/// The maximum number of elements of a short row: one vector load or two per index.
+const MAX_ROW_ELEMENTS: usize = 8;
 
-/// The same program with gathers that only loops read replaced by what these fetch; `None` where there are none.
-pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
+/// Returns the program with gathers inlined into loops if only loops read them; `None` if there are none.
+pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
     let gathers = found(low);
     if gathers.is_empty() {
         return None;
     }
     let mut nodes: Vec<Node> = vec![];
     let mut moved: Vec<usize> = vec![];
-    // By gather and view: the number of what is fetched.
+    // By gather and view: the inline gather.
     let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
     for (id, node) in low.nodes.iter().enumerate() {
         for (view, operands) in gathers.get(&id).into_iter().flatten() {
             let operands = operands.clone().map(|(read, view)| Operand::At { node: moved[read], view });
             let (rows, checking) = (rows(low, id)?, checking(low, id, &gathers[&id]));
-            let kind = Kind::Fetch { apart: rows.inner, limit: rows.n, checked: checking == Some(view) };
+            let kind = Kind::InlineGather { stride: rows.inner, limit: rows.n, checked: checking == Some(view) };
             let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
             fetched.insert((id, view.clone()), nodes.len());
             nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
         }
-        // The gather itself stays, but nobody who matters reads it any more.
+        // The gather becomes dead; dead-code elimination removes it.
         let mut node = node.clone();
         for operand in &mut node.operands {
             if let Operand::At { node: read, view } = operand {
@@ -59,28 +59,28 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
         inputs: low.inputs.iter().map(|input| input.map(|node| moved[node])).collect(),
         outputs: low.outputs.iter().map(at).collect(),
         carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
-        seeds: low.seeds.iter().map(|seed| seed.moved(&moved)).collect(),
+        initial_casts: low.initial_casts.iter().map(|initial_cast| initial_cast.moved(&moved)).collect(),
         rounded: HashMap::new(),
-        halving: Halving::default(),
+        scaled_f16: ScaledF16Operands::default(),
         parts: HashMap::new(),
         nodes,
     })
 }
 
-/// A view of a gather, with the indices and the first row of the table that are its elements.
-type Fetched = (View, [(usize, View); 2]);
+/// A view of a gather, with the views of the indices and of the table's first row that produce it.
+type GatherReads = (View, [(usize, View); 2]);
 
-/// The gathers of short rows that only loops read, each with the views in which they do.
-fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
+/// Returns the gathers of short rows that only loops read, with the views that are read.
+fn found(low: &Lowering) -> HashMap<usize, Vec<GatherReads>> {
     let live = low.live();
     let is_gather = |id: &usize| live[*id] && matches!(low.nodes[*id].kind, Kind::Gather { .. });
-    let short = |id: &usize| rows(low, *id).is_some_and(|rows| (1..=SHORT).contains(&rows.inner));
-    let mut found: HashMap<usize, Vec<Fetched>> =
+    let short = |id: &usize| rows(low, *id).is_some_and(|rows| (1..=MAX_ROW_ELEMENTS).contains(&rows.inner));
+    let mut found: HashMap<usize, Vec<GatherReads>> =
         (0..low.nodes.len()).filter(is_gather).filter(short).map(|id| (id, vec![])).collect();
     for (node, _) in low.nodes.iter().zip(&live).filter(|(_, live)| **live) {
         let in_loop = match node.kind {
             Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
-            Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => true,
+            Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax => true,
             _ => false,
         };
         for (read, view) in node.reads() {
@@ -94,18 +94,18 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
     }
     let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
     last.filter_map(Operand::at).for_each(|(node, _)| drop(found.remove(&node)));
-    // A gather fails on any of its indices. If it can, one of the loops must read them all to check them.
+    // A gather fails on any of its indices. If it can, one of the loops must read and check them all.
     let is_checked =
-        |id: usize, views: &[Fetched]| index_check(&low.nodes, id).is_none() || checking(low, id, views).is_some();
+        |id: usize, views: &[GatherReads]| index_check(&low.nodes, id).is_none() || checking(low, id, views).is_some();
     found.retain(|&id, views| !views.is_empty() && is_checked(id, views));
     found
 }
 
-/// The first view of a gather that shows rows of all its indices, if the gather can fail: the loop that fetches it checks them.
-fn checking<'a>(low: &Lowering, gather: usize, views: &'a [Fetched]) -> Option<&'a View> {
+/// Returns the first view of a gather that covers all its indices, if the gather can fail: its loop checks them.
+fn checking<'a>(low: &Lowering, gather: usize, views: &'a [GatherReads]) -> Option<&'a View> {
     index_check(&low.nodes, gather)?;
-    let Rows { batch, k, .. } = rows(low, gather)?;
-    // Axes along which the index stays the same have stride 0; along all others no index is met twice.
+    let IndexDims { batch, k, .. } = rows(low, gather)?;
+    // Axes with a constant index have stride 0; along all others indices are distinct.
     let met = |indices: &View| -> usize {
         let axes = indices.shape.iter().zip(&indices.strides);
         axes.filter(|(_, stride)| **stride != 0).map(|(length, _)| length).product()
@@ -113,29 +113,29 @@ fn checking<'a>(low: &Lowering, gather: usize, views: &'a [Fetched]) -> Option<&
     views.iter().find(|(_, [(_, indices), _])| met(indices) == batch * k).map(|(view, _)| view)
 }
 
-/// How a gather sees its operands; `None` where it has no elements, or its table is not of whole ones.
-fn rows(low: &Lowering, gather: usize) -> Option<Rows> {
+/// Returns the dimensions of a gather; `None` if it has no elements or its table is not stored whole.
+fn rows(low: &Lowering, gather: usize) -> Option<IndexDims> {
     let Kind::Gather { batch } = low.nodes[gather].kind else { return None };
     let [(table, whole), (_, indices)] = operands(low, gather)?;
     let plain = !low.nodes[table].narrow && low.nodes[gather].count() > 0;
-    plain.then(|| Rows::new(&whole.shape, &indices.shape, batch))
+    plain.then(|| IndexDims::new(&whole.shape, &indices.shape, batch))
 }
 
-/// The table and the indices of a gather, both dense.
+/// Returns the table and the indices of a gather, both dense.
 fn operands(low: &Lowering, gather: usize) -> Option<[(usize, &View); 2]> {
     let mut reads = low.nodes[gather].reads();
     Some([reads.next()?, reads.next()?])
 }
 
-/// The indices, and the elements of the table's first row, that a view of a gather's result shows: the result is dense, `[batch, k, inner]`, and
-/// each axis of the view must walk along one of these.
+/// Returns the views of the indices and of the table's first row for a view of a gather's dense result `[batch, k,
+/// inner]`. Each axis of the view must run along one of these axes.
 fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View); 2]> {
-    let Rows { n, k, inner, .. } = rows(low, gather)?;
+    let IndexDims { n, k, inner, .. } = rows(low, gather)?;
     let [(table, _), (indices, _)] = operands(low, gather)?;
     let [n, k, inner] = [n, k, inner].map(|length| length as isize);
     let (row, column) = (view.offset.div_euclid(inner), view.offset.rem_euclid(inner));
     let (mut by_index, mut by_base) = (vec![], vec![]);
-    // The furthest that the view goes along k and along a row.
+    // The largest offsets along k and along a row.
     let (mut places, mut columns) = ([row.rem_euclid(k); 2], [column; 2]);
     let go = |ends: &mut [isize; 2], distance: isize| ends[usize::from(distance > 0)] += distance;
     for (&length, &stride) in view.shape.iter().zip(&view.strides) {
@@ -173,27 +173,27 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { again: Some(1000), ..LIMITS }
+            Limits { remat_min_bytes: Some(1000), ..LIMITS }
         }
 
-        fn fetches(&self) -> bool {
+        fn fuses_gather(&self) -> bool {
             true
         }
     }
 
-    /// How many gathers a program is left with, how many fetches it has, and how many of these are checked.
+    /// Counts the gathers, inline gathers and checked inline gathers of a program.
     fn gathers(program: &Program) -> [usize; 3] {
         let schedule = Schedule::new(program, &Machine).unwrap();
         let members = || schedule.groups().iter().flat_map(|group| &group.members).map(|&id| &schedule.nodes[id].kind);
         let count = |is: fn(&Kind) -> bool| members().filter(|kind| is(kind)).count();
         [
             count(|kind| matches!(kind, Kind::Gather { .. })),
-            count(|kind| matches!(kind, Kind::Fetch { .. })),
-            count(|kind| matches!(kind, Kind::Fetch { checked: true, .. })),
+            count(|kind| matches!(kind, Kind::InlineGather { .. })),
+            count(|kind| matches!(kind, Kind::InlineGather { checked: true, .. })),
         ]
     }
 
-    /// Of what is made of rows of this width, with two of them in a batch.
+    /// Counts them for a function of rows of this width, in a batch of two.
     fn of_rows(width: usize, make: impl FnOnce(Tensor) -> Tensor) -> [usize; 3] {
         let g = Graph::new();
         let (table, at) = (g.input("table", [2, 10, width], DType::F32), g.input("at", [2, 50], DType::I32));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn short_rows_that_loops_read_are_fetched_and_their_numbers_looked_at_once() {
+    fn gathers_of_short_rows_are_inlined_and_their_indices_checked_once() {
         assert_eq!(of_rows(4, |rows| rows.index(2, 1) * rows.index(2, 3)), [0, 2, 1]);
         assert_eq!(of_rows(4, |rows| rows.sin()), [0, 1, 1], "whole rows");
         assert_eq!(of_rows(4, |rows| rows.transpose([2, 0, 1]).exp()), [0, 1, 1]);
@@ -219,8 +219,8 @@ mod tests {
         let rows = table.take(at);
         let y = rows.slice(0, 0, 5).sin().concat(&[rows.cos()], 0);
         let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &Machine).unwrap();
-        let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Fetch { .. }));
-        let checked = |node: &Node| matches!(node.kind, Kind::Fetch { checked: true, .. });
+        let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::InlineGather { .. }));
+        let checked = |node: &Node| matches!(node.kind, Kind::InlineGather { checked: true, .. });
         let found: Vec<_> = fetches.map(|node| (node.count() / 4, checked(node))).collect();
         assert_eq!(found, [(5, false), (50, true)], "the loop that reads all rows checks all indices");
     }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_sampled_again_for_the_slope_by_its_places() {
+    fn the_gradient_of_sampling_an_image_gathers_again() {
         let g = Graph::new();
         let (x, at) = (g.input("x", [2, 1, 9, 9], DType::F32), g.input("at", [2, 300], DType::F32));
         let seen = nn::sample_at(x, [at.sin().reshape([2, 300, 1]), at.cos().reshape([2, 300, 1])], false);

@@ -1,5 +1,4 @@
-//! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
-//! and matrix products get their strides.
+//! Lowering: data movement becomes views, operations that need dense operands get copies, and products get strides.
 
 pub(crate) mod carried_casts;
 pub(crate) mod casts;
@@ -9,14 +8,14 @@ pub(crate) mod pad_sum;
 pub(crate) mod pool_gradient;
 pub(crate) mod scaled_fp16;
 
-use crate::internal_error::{known, lacks};
+use crate::internal_error::{expect, internal_error};
 use crate::ir::dot_layout::{dot_result, lower_dot, placed};
-use crate::ir::node::{Elementwise, Frame, Kind, Node, Operand};
+use crate::ir::node::{Elementwise, Kind, Node, Operand, Padding};
 use crate::ir::view::View;
-use crate::lower::carried_casts::Seed;
-use crate::lower::pad_sum::{are_apart, overlays};
-use crate::lower::pool_gradient::chosen_by;
-use crate::lower::scaled_fp16::Halving;
+use crate::lower::carried_casts::InitialCast;
+use crate::lower::pad_sum::{are_disjoint, pad_sums};
+use crate::lower::pool_gradient::disjoint_pool_windows;
+use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
 use std::collections::{HashMap, HashSet};
@@ -25,26 +24,26 @@ use std::panic::Location;
 /// The lowered program.
 pub(crate) struct Lowering {
     pub nodes: Vec<Node>,
-    /// The memory of each program input that is used.
+    /// The node of each program input that is used.
     pub inputs: Vec<Option<usize>>,
-    /// Where each output is.
+    /// The operand of each output.
     pub outputs: Vec<Operand>,
-    /// Input node and where its next value is, for every carry.
+    /// The input node and the operand of its next value, for every carry.
     pub carries: Vec<(usize, Operand)>,
-    /// The rounded copy of a node that a product of this precision has read.
+    /// The rounded copy of a node that products of this precision read.
     pub rounded: HashMap<(usize, Precision), usize>,
-    /// What products of halves have asked for.
-    pub halving: Halving,
-    /// What of the carries has to be made before the first step.
-    pub seeds: Vec<Seed>,
-    /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
+    /// Operands scaled to fp16.
+    pub scaled_f16: ScaledF16Operands,
+    /// Carried casts that are computed before the first step.
+    pub initial_casts: Vec<InitialCast>,
+    /// Copies of views of a node, rounded or not, that products read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
 
 impl Lowering {
-    /// The nodes something depends on.
+    /// Returns which nodes are live.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::State(_));
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::CarriedCast(_));
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -67,9 +66,9 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        // Rounded elements are rounded wherever they are moved to.
+        // Moving rounded elements keeps them rounded.
         let moves = match &kind {
-            Kind::Overlay(frames) => are_apart(frames, &operands),
+            Kind::PadSum(frames) => are_disjoint(frames, &operands),
             kind => matches!(kind, Kind::Elementwise(Elementwise::Copy) | Kind::Concat(_) | Kind::Pad(_)),
         };
         let narrow = moves && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
@@ -84,7 +83,7 @@ impl Lowering {
             narrow,
             layout,
             invariant,
-            again: false,
+            is_remat: false,
             location: like,
         });
         self.nodes.len() - 1
@@ -94,7 +93,7 @@ impl Lowering {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
-    /// What is cheap to compute is computed again for each of its readers.
+    /// Recomputes a cheap value for each of its readers.
     fn fresh(&mut self, value: &Operand, target: &dyn Target) -> Operand {
         let Operand::At { node, view } = value else { return value.clone() };
         let made = &self.nodes[*node];
@@ -106,13 +105,13 @@ impl Lowering {
         Operand::At { node, view: view.clone() }
     }
 
-    /// A dense copy of an operand in this shape.
+    /// Returns a dense copy of an operand in this shape.
     pub fn copy(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         let node = self.push(Kind::Elementwise(Elementwise::Copy), vec![operand], shape, dtype, like);
         self.dense(node)
     }
 
-    /// The operand itself where it is dense from the start of its memory, else a copy.
+    /// Returns the operand itself if it is dense from the start of its memory; otherwise a copy.
     fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         let operand = self.widened(operand, shape, dtype, like);
         match &operand {
@@ -121,7 +120,7 @@ impl Lowering {
         }
     }
 
-    /// The operand itself where it has memory, else a table of the constant, stretched.
+    /// Returns the operand itself if it is in memory; otherwise a broadcast table of the constant.
     fn stretched(&mut self, operand: &Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
             Operand::At { .. } => operand.clone(),
@@ -132,7 +131,7 @@ impl Lowering {
         }
     }
 
-    /// Has a run fail where one of these indices, which are dense, is not in 0..limit.
+    /// Adds a check that these dense indices are in 0..limit.
     fn check(&mut self, indices: Operand, limit: usize, operation: &'static str, like: Line) {
         let same = |node: &Node| match node.kind {
             Kind::CheckIndex { limit: known, operation: by } => {
@@ -146,7 +145,7 @@ impl Lowering {
         }
     }
 
-    /// A carried input with the rows of a scatter added, of which nothing is left but its operands.
+    /// Returns a carried input with the rows of a scatter added, replacing the scatter.
     fn add_rows(&mut self, input: Operand, scatter: &Operand, like: Line) -> Option<Operand> {
         let scatter = self.nodes[scatter.at()?.0].clone();
         let Kind::ScatterAdd { batch } = scatter.kind else { return None };
@@ -156,8 +155,8 @@ impl Lowering {
         Some(self.dense(node))
     }
 
-    /// The sum of paddings, of which nothing is left but their operands.
-    fn overlay<'a>(
+    /// Returns the sum of padded values, replacing the paddings.
+    fn pad_sum<'a>(
         &mut self,
         pads: impl Iterator<Item = &'a Operand>,
         shape: &[usize],
@@ -171,11 +170,11 @@ impl Lowering {
             frames.push(frame.clone());
             operands.extend(pad.operands.clone());
         }
-        let node = self.push(Kind::Overlay(frames), operands, shape, dtype, like);
+        let node = self.push(Kind::PadSum(frames), operands, shape, dtype, like);
         Some(self.dense(node))
     }
 
-    /// The operand itself where it has memory, else a copy of the constant.
+    /// Returns the operand itself if it is in memory; otherwise a copy of the constant.
     pub fn in_memory(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
             Operand::Constant(_) => self.copy(operand, shape, dtype, like),
@@ -193,9 +192,9 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         inputs: vec![None; program.inputs.len()],
         outputs: vec![],
         carries: vec![],
-        seeds: vec![],
+        initial_casts: vec![],
         rounded: HashMap::new(),
-        halving: Halving::default(),
+        scaled_f16: ScaledF16Operands::default(),
         parts: HashMap::new(),
     };
     let mut changes = vec![false; program.inputs.len()];
@@ -206,23 +205,23 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
     let uses = uses(program);
     let written_transposed = transposed_results(program, &uses);
     let rows_added = rows_added(program, &uses);
-    let overlays = if target.overlays() { overlays(program, &uses) } else { vec![None; program.nodes.len()] };
+    let pad_sums = if target.fuses_pad_sum() { pad_sums(program, &uses) } else { vec![None; program.nodes.len()] };
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
         if let Some([input, scatter]) = rows_added[id] {
             let sum = low.add_rows(values[input].clone(), &values[scatter], line);
-            values.push(known(sum, "the rows of a scatter", line)?);
+            values.push(expect(sum, "the rows of a scatter", line)?);
             continue;
         }
-        if let Some(pads) = &overlays[id] {
-            let sum = low.overlay(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
-            values.push(known(sum, "the pieces of a sum", line)?);
+        if let Some(pads) = &pad_sums[id] {
+            let sum = low.pad_sum(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
+            values.push(expect(sum, "the terms of a sum of padded values", line)?);
             continue;
         }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
-        // What reads its operands in the order of their memory.
+        // For operations that read dense operands.
         let densely = |low: &mut Lowering, kind: Kind| {
             let dense = |(o, meta): (&Operand, &&Meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line);
             let dense = operands.iter().zip(&metas).map(dense).collect();
@@ -235,11 +234,11 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         };
         let value = match &node.op {
             Op::Input(_) => {
-                let number = *known(input_of.get(&id), "the name of an input", line)?;
+                let number = *expect(input_of.get(&id), "the name of an input", line)?;
                 let node = low.push(Kind::Input, vec![], shape, dtype, line);
                 low.nodes[node].invariant = !changes[number];
                 low.inputs[number] = Some(node);
-                low.halving.parameters.insert(node);
+                low.scaled_f16.parameters.insert(node);
                 low.dense(node)
             }
             Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
@@ -257,7 +256,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
             Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
-            // Where either may come first, a constant comes last, so that loops that compute the same have the same text.
+            // A constant operand of a commutative operation goes last, so that equal loops have equal kernel texts.
             Op::Binary(op @ (BinaryOp::Add | BinaryOp::Mul)) if matches!(operands[0], Operand::Constant(_)) => {
                 elementwise(Elementwise::Binary(*op), operands.into_iter().rev().collect())
             }
@@ -317,25 +316,25 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                     (&out, dtype, precision),
                     line,
                 )?;
-                let halves = precision == Precision::Tf32 && target.halves(&layout);
+                let scales_to_f16 = precision == Precision::Tf32 && target.scales_to_f16(&layout);
                 let terms = layout.k;
-                let halved = halves.then(|| low.halved([&a, &b], line)).flatten();
-                let factors = halved.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
+                let scaled = scales_to_f16.then(|| low.scaled_to_f16([&a, &b], line)).flatten();
+                let factors = scaled.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
                 let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 let made = Operand::At { node, view: out };
-                match halved {
-                    Some((_, halved)) => low.restored(made, halved, terms, line),
-                    None => low.result(made, asked, target.narrows(), target, line),
+                match scaled {
+                    Some((_, scaled)) => low.unscaled(made, scaled, terms, line),
+                    None => low.result(made, asked, target.gemm_reads_bf16(), target, line),
                 }
             }
             Op::Conv(dims, precision) => {
                 let asked = *precision;
                 let narrows =
-                    asked == Precision::Bf16 && target.narrows_convolution(dims, &metas[0].shape, &metas[1].shape);
+                    asked == Precision::Bf16 && target.conv_reads_bf16(dims, &metas[0].shape, &metas[1].shape);
                 let (operands, precision) = match narrows {
                     true => (low.narrow(operands, line), asked),
-                    false => low.rounded(operands, asked, target.multiplies(asked), line),
+                    false => low.rounded(operands, asked, target.has_native(asked), line),
                 };
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
@@ -345,10 +344,12 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.result(Operand::At { node, view: out }, asked, narrows, target, line)
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
-            Op::ScatterAdd { batch, .. } => match chosen_by(program, id).filter(|_| target.chooses()) {
-                Some(windows) => low.choose(windows, &operands, shape, dtype, line),
-                None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
-            },
+            Op::ScatterAdd { batch, .. } => {
+                match disjoint_pool_windows(program, id).filter(|_| target.pool_grad_as_select()) {
+                    Some(windows) => low.pool_gradient(windows, &operands, shape, dtype, line),
+                    None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+                }
+            }
             Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
             Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
             Op::Concat(axis) => {
@@ -359,7 +360,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
             }
             Op::Pad { low: before, interior, .. } => {
                 let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
-                let kind = Kind::Pad(Frame { low: before.clone(), interior: interior.clone() });
+                let kind = Kind::Pad(Padding { low: before.clone(), interior: interior.clone() });
                 let node = low.push(kind, vec![operand], shape, dtype, line);
                 low.dense(node)
             }
@@ -367,7 +368,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         if let (true, Some((node, _))) = (next.contains(&id), value.at())
             && matches!(low.nodes[node].kind, Kind::Elementwise(_))
         {
-            low.halving.parameters.insert(node);
+            low.scaled_f16.parameters.insert(node);
         }
         values.push(value);
     }
@@ -382,8 +383,8 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
     }
 }
 
-/// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
-/// carry overwrites. Both have elements of the type of the graph.
+/// Copies outputs and next values out of memory that a carry or a rebound input overwrites, and converts them to the
+/// type of the graph.
 fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<()> {
     let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
@@ -399,19 +400,19 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<(
         if overwritten { low.copy(value, &meta.shape, meta.dtype, line) } else { value }
     };
     for port in &program.outputs {
-        let node = port.node.ok_or_else(|| lacks("the operation of an output"))?;
+        let node = port.node.ok_or_else(|| internal_error("the operation of an output"))?;
         let value = settled(low, node, true);
         low.outputs.push(value);
     }
     for carry in &program.carries {
-        let input = low.inputs[carry.input].ok_or_else(|| lacks("the memory of a carried input"))?;
+        let input = low.inputs[carry.input].ok_or_else(|| internal_error("the memory of a carried input"))?;
         let next = settled(low, carry.next, false);
         low.carries.push((input, next));
     }
     Ok(())
 }
 
-/// How often each node is read, as an operand, an output or the next value of an input.
+/// Counts the uses of each node as an operand, an output or a next value.
 fn uses(program: &Program) -> Vec<usize> {
     let mut uses = vec![0; program.nodes.len()];
     for node in &program.nodes {
@@ -422,7 +423,7 @@ fn uses(program: &Program) -> Vec<usize> {
     uses
 }
 
-/// For sums of a carried input and a scatter that nobody else reads, and which the input becomes: the nodes of both.
+/// Finds sums of a carried input and a scatter without other readers that are the input's next value.
 fn rows_added(program: &Program, uses: &[usize]) -> Vec<Option<[usize; 2]>> {
     let mut found = vec![None; program.nodes.len()];
     for carry in &program.carries {
@@ -437,7 +438,7 @@ fn rows_added(program: &Program, uses: &[usize]) -> Vec<Option<[usize; 2]>> {
     found
 }
 
-/// For products whose only use is a transpose: the order of axes in which to write them.
+/// For products whose only use is a transpose: the permutation in which to write them.
 fn transposed_results(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let mut perms = vec![None; program.nodes.len()];
     for node in &program.nodes {

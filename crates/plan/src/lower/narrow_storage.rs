@@ -1,13 +1,14 @@
-//! Values that two bytes hold exactly, in two bytes: signs and comparisons of 32-bit floats, which are −1, ±0, 1 or NaN.
+//! Lossless narrow storage: signs and comparisons of 32-bit floats are −1, ±0, 1 or NaN, which bf16 represents exactly.
 //!
-//! A step of HPO-SGLD with a weight on every parameter keeps the signs of all parameters until the gradient of the outer loss is known.
+//! A step of HPO-SGLD with a weight on every parameter stores the signs of all parameters until the outer gradient is
+//! known.
 
 use crate::fuse::group::Grouping;
 use crate::ir::node::{Elementwise, Kind, Node};
 use bilevel_graph::{DType, UnaryOp};
 
-/// Marks those that only loops read and that do not last ([`Node::narrow`]).
-pub(crate) fn shorten(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
+/// Marks such values ([`Node::narrow`]) if only loops read them and they do not outlive a step.
+pub(crate) fn narrow_lossless(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
     let in_loop = |id: usize| grouping.group_of[id].is_some_and(|group| grouping.groups[group].domain.is_some());
     let mut fits: Vec<bool> = (0..nodes.len()).map(|id| is_short(&nodes[id]) && in_loop(id) && !lasting[id]).collect();
     for (id, node) in nodes.iter().enumerate() {
@@ -34,19 +35,19 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, UnaryOp};
 
-    /// One that has elements of two bytes, or has none.
+    /// A target with or without two-byte storage.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
             LIMITS
         }
 
-        fn narrows(&self) -> bool {
+        fn gemm_reads_bf16(&self) -> bool {
             self.0
         }
     }
 
-    /// How many signs there are, and how many of them take two bytes.
+    /// Counts the signs, and those stored in two bytes.
     fn signs(program: &Program, narrows: bool) -> [usize; 2] {
         let schedule = Schedule::new(program, &Machine(narrows)).unwrap();
         let is_sign = |kind: &Kind| matches!(kind, Kind::Elementwise(Elementwise::Unary(UnaryOp::Sign)));

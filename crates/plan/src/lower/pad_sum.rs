@@ -1,16 +1,17 @@
-//! Sums of values that each lie somewhere among zeros, as one operation.
+//! Sums of padded values as one operation (col2im).
 //!
-//! The derivative of reading an image in overlapping pieces is the sum of all pieces, each padded to the size of the image. Padded one by
-//! one, nine pieces are written among zeros and read again; laid over each other, every piece is read once and the image is written once.
+//! The derivative of reading overlapping patches of an image is the sum of all patches, each padded to the size of the
+//! image. Padded separately, nine patches are written among zeros and read again. As one operation, every patch is read
+//! once and the image is written once.
 
-use crate::ir::node::{Frame, Operand};
+use crate::ir::node::{Operand, Padding};
 use bilevel_graph::{BinaryOp, Op, Program};
 
-/// By node: for a sum that is not a term of another such sum, the paddings it is the sum of, in the order in which they are added;
-/// nobody else reads them, nor the sums on the way.
-pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
+/// By node: for a maximal sum of padded values, the paddings in the order of addition. Neither they nor intermediate
+/// sums have other readers.
+pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let nodes = &program.nodes;
-    // By node: the paddings it is the sum of.
+    // By node: the paddings that it is the sum of.
     let mut found: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
         found[id] = match node.op {
@@ -33,8 +34,8 @@ pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
     found
 }
 
-/// True where no two pieces in these frames meet: along some axis, one ends before the other begins.
-pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
+/// True if no two padded values overlap: along some axis, one ends before the other begins.
+pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
     let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
         let (low, apart, length) =
             (frames[piece].low[axis], frames[piece].interior[axis] + 1, pieces[piece].at()?.1.shape[axis]);
@@ -54,26 +55,26 @@ mod tests {
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
 
-    /// One that lays pieces over each other, or does not.
+    /// A target with or without fused sums of padded values.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
             LIMITS
         }
 
-        fn overlays(&self) -> bool {
+        fn fuses_pad_sum(&self) -> bool {
             self.0
         }
     }
 
-    /// How many paddings, and pieces of overlays, a machine has in this program.
+    /// Counts the paddings, and the terms of fused sums.
     fn pieces(program: &Program, overlays: bool) -> (usize, Vec<usize>) {
         let schedule = Schedule::new(program, &Machine(overlays)).unwrap();
         let mut found = (0, vec![]);
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {
             match &schedule.nodes[id].kind {
                 Kind::Pad { .. } => found.0 += 1,
-                Kind::Overlay(frames) => found.1.push(frames.len()),
+                Kind::PadSum(frames) => found.1.push(frames.len()),
                 _ => {}
             }
         }
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derivative_of_reading_overlapping_pieces_lays_them_over_each_other() {
+    fn the_derivative_of_reading_overlapping_patches_is_one_pad_sum() {
         let g = Graph::new();
         let x = g.input("x", [4, 10], DType::F32);
         let piece = |start: usize| (x.slice(1, start, start + 7) * (start + 2) as f64).sin();
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_value_that_somebody_else_reads_is_written_by_itself() {
+    fn a_padded_value_with_another_reader_is_written_separately() {
         let g = Graph::new();
         let (x, y) = (g.input("x", [5], DType::F32), g.input("y", [6], DType::F32));
         let (x, y) = (x.pad(0, 3, 0), y.pad(0, 0, 2));

@@ -1,17 +1,16 @@
-//! The derivative of a max pool whose windows do not overlap, as a choice. What a pool gathers from the places it chose, its derivative
-//! scatters to them; but where each place is in one window at most, it can ask whether it was chosen:
+//! The gradient of a max pool with disjoint windows as a select: every element belongs to at most one window.
 //!
-//!   scattered\[k·o + i\] = updates\[o\] where chosen\[o\] = k·o + i, else 0    (o a window of size k, i a place in it)
+//!   scattered\[k·o + i\] = updates\[o\] if chosen\[o\] = k·o + i, else 0    (o a window of size k, i a position in it)
 //!
-//! That is elementwise, and part of the loop that reads it.
+//! This is elementwise, and part of the loop that reads it.
 
-use crate::ir::node::{Elementwise, Frame, Kind, Operand};
+use crate::ir::node::{Elementwise, Kind, Operand, Padding};
 use crate::ir::view::View;
 use crate::lower::{Line, Lowering};
-use crate::program::max_pool::are_apart;
+use crate::program::max_pool::are_disjoint;
 use bilevel_graph::{BinaryOp, DType, Op, Program};
 
-/// A pool: the sizes of its planes, and of its windows.
+/// The dimensions of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
     planes: usize,
@@ -20,8 +19,9 @@ pub(crate) struct Windows {
     count: [usize; 2],
 }
 
-/// The windows whose largest places a scatter adds to, where they do not overlap and every plane of the result is one image.
-pub(crate) fn chosen_by(program: &Program, scatter: usize) -> Option<Windows> {
+/// Returns the windows of the pool that a scatter is the gradient of, if they are disjoint and every plane of the
+/// result is one image.
+pub(crate) fn disjoint_pool_windows(program: &Program, scatter: usize) -> Option<Windows> {
     let node = &program.nodes[scatter];
     let Op::ScatterAdd { batch, .. } = node.op else { return None };
     let indices = &program.nodes[node.inputs[0]];
@@ -30,16 +30,17 @@ pub(crate) fn chosen_by(program: &Program, scatter: usize) -> Option<Windows> {
     let image = &program.nodes[argmax.inputs[0]].meta.shape;
     let (&[h, w], &[oh, ow]) = (image.last_chunk()?, argmax.meta.shape.last_chunk()?);
     let shape = &indices.meta.shape;
-    // One index for each number that is added, and the windows of a plane together.
+    // One index per update, and the windows of a plane in one axis.
     let plain = program.nodes[node.inputs[1]].meta.shape == *shape && batch + 1 == shape.len();
     let whole = plain && shape.last() == Some(&(oh * ow)) && node.meta.shape.last() == Some(&(h * w));
     let planes = shape[..batch].iter().product();
-    (whole && are_apart(dims)).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
+    (whole && are_disjoint(dims)).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
 }
 
 impl Lowering {
-    /// What a scatter of the updates to the chosen places gives; the operands are the indices and the updates.
-    pub fn choose(
+    /// Returns the result of scattering the updates to the chosen positions; the operands are the indices and the
+    /// updates.
+    pub fn pool_gradient(
         &mut self,
         windows: Windows,
         operands: &[Operand],
@@ -75,7 +76,7 @@ impl Lowering {
         let mut made = elementwise(Elementwise::Select, values, dtype);
         if [oh * kh, ow * kw] != [h, w] {
             let part = whole(made, &[planes, oh * kh, ow * kw]);
-            let frame = Frame { low: vec![0; 3], interior: vec![0; 3] };
+            let frame = Padding { low: vec![0; 3], interior: vec![0; 3] };
             made = self.push(Kind::Pad(frame), vec![part], &[planes, h, w], dtype, like);
         }
         whole(made, shape)
@@ -95,12 +96,12 @@ mod tests {
             LIMITS
         }
 
-        fn chooses(&self) -> bool {
+        fn pool_grad_as_select(&self) -> bool {
             true
         }
     }
 
-    /// How many scatters and paddings the slope of a pool has.
+    /// Counts the scatters and paddings in the gradient of a pool.
     fn scatters(image: [usize; 2], windows: nn::Pool2d) -> [usize; 2] {
         let g = Graph::new();
         let x = g.input("x", [2, 3, image[0], image[1]], DType::F32);

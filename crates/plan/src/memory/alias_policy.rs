@@ -1,67 +1,68 @@
-//! Which values may share places in memory: those that do not live at the same time, of the same half of a step where its halves run side by side.
+//! Alias policies: which values may share memory, depending on how steps overlap.
 
 use crate::memory::arena::{Layout, Life};
-use crate::memory::concat_in_place::Within;
+use crate::memory::concat_in_place::ConcatSlot;
 use crate::schedule::Schedule;
 
-/// Which values may share places.
+/// Which values may share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing<'a> {
-    /// Those that do not live at the same time.
-    InTurn,
-    /// The same, but what carried inputs become without being written over them shares its place with nothing else.
-    CarriedApart,
-    /// Those of the same half of a step that do not live at the same time: these are the groups of the late half, which may run beside the
-    /// early half of the next step.
-    Halves(&'a [bool]),
+pub(crate) enum AliasPolicy<'a> {
+    /// Values with disjoint lifetimes.
+    Sequential,
+    /// As `Sequential`, but next values of carried inputs that are not updated in place share memory with nothing.
+    SeparateCarries,
+    /// Values of the same stage with disjoint lifetimes. The flags mark the groups of the late stage, which may overlap
+    /// with the early stage of the next step.
+    Stages(&'a [bool]),
 }
 
-/// The half of a step that a value belongs to.
+/// The stage of a step that a value belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum Stage {
     Early,
     Late,
-    /// Made in the early half, and read in the late half.
+    /// Computed in the early stage and read in the late stage.
     Both,
 }
 
-impl Half {
+impl Stage {
     pub fn of_group(is_late: bool) -> Self {
-        if is_late { Half::Late } else { Half::Early }
+        if is_late { Stage::Late } else { Stage::Early }
     }
 
     fn and(self, other: Self) -> Self {
-        if self == other { self } else { Half::Both }
+        if self == other { self } else { Stage::Both }
     }
 }
 
-impl Sharing<'_> {
-    /// By node: its half, with those of its parts.
-    pub fn halves(self, schedule: &Schedule, within: &[Option<Within>]) -> Vec<Half> {
-        let Sharing::Halves(late) = self else { return vec![] };
-        let group = |node: usize| schedule.group_of(node).map(|group| Half::of_group(late[group]));
-        let mut halves: Vec<Half> = (0..schedule.nodes.len()).map(|id| group(id).unwrap_or(Half::Both)).collect();
+impl AliasPolicy<'_> {
+    /// By node: its stage, including that of its parts.
+    pub fn stages(self, schedule: &Schedule, within: &[Option<ConcatSlot>]) -> Vec<Stage> {
+        let AliasPolicy::Stages(late) = self else { return vec![] };
+        let group = |node: usize| schedule.group_of(node).map(|group| Stage::of_group(late[group]));
+        let mut stages: Vec<Stage> = (0..schedule.nodes.len()).map(|id| group(id).unwrap_or(Stage::Both)).collect();
         for (id, node) in schedule.nodes.iter().enumerate() {
-            let Some(half) = group(id) else { continue };
-            node.reads().for_each(|(read, _)| halves[read] = halves[read].and(half));
+            let Some(stage) = group(id) else { continue };
+            node.reads().for_each(|(read, _)| stages[read] = stages[read].and(stage));
         }
         for (part, whole) in within.iter().enumerate().filter_map(|(part, within)| Some((part, (*within)?.whole))) {
-            halves[whole] = halves[whole].and(halves[part]);
+            stages[whole] = stages[whole].and(stages[part]);
         }
-        halves
+        stages
     }
 }
 
-/// Lays out what belongs to the early half, what belongs to both, which lives throughout, and behind them what belongs to the late half.
-pub(crate) fn lay_out_halves(
+/// Lays out the values of the early stage and of both stages, the latter live throughout, followed by those of the late
+/// stage.
+pub(crate) fn lay_out_stages(
     lives: &[Life],
-    halves: &[Half],
+    stages: &[Stage],
     throughout: impl Fn(Life) -> Life,
     lay_out: impl Fn(&[Life]) -> Layout,
 ) -> Layout {
     let of = |is_late: bool| -> (Vec<usize>, Layout) {
-        let own: Vec<usize> = (0..lives.len()).filter(|&i| (halves[i] == Half::Late) == is_late).collect();
-        let lasting = |&i: &usize| if halves[i] == Half::Both { throughout(lives[i]) } else { lives[i] };
+        let own: Vec<usize> = (0..lives.len()).filter(|&i| (stages[i] == Stage::Late) == is_late).collect();
+        let lasting = |&i: &usize| if stages[i] == Stage::Both { throughout(lives[i]) } else { lives[i] };
         let laid_out = lay_out(&own.iter().map(lasting).collect::<Vec<_>>());
         (own, laid_out)
     };

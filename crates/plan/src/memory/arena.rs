@@ -1,9 +1,9 @@
-//! One block of memory for a whole program: buffers whose lives do not overlap share places.
+//! The arena: one block of memory in which buffers with disjoint lifetimes share addresses.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Bytes that must exist from step `first` to step `last`, both included.
+/// A buffer of some bytes that is live from step `first` to step `last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub bytes: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Life {
     pub last: usize,
 }
 
-/// Where every buffer lies, and the size of the block.
+/// The offset of every buffer, and the size of the block.
 pub(crate) struct Layout {
     pub offsets: Vec<usize>,
     pub bytes: usize,
@@ -19,21 +19,22 @@ pub(crate) struct Layout {
     pub lower_bound: usize,
 }
 
-/// Most buffers for which the time of the better of two ways, which grows with the square of their number, is short.
-const FEW: usize = 8192;
+/// The maximum number of buffers for the better of two algorithms, whose time is quadratic.
+const MAX_BEST_FIT_BUFFERS: usize = 8192;
 
-/// Of what is alive at once, the part that buffers which linger leave free, so that a place is found for all.
-const LEFT: u128 = 12;
+/// Buffers with extended lifetimes may fill peak memory only up to 1 − 1/12, so that fragmentation does not raise the
+/// peak.
+const FREE_SHARE: u128 = 12;
 
-/// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
-/// For up to `slack` steps after its last, the place of a buffer is not given to another, where `frugal` only as far as that takes no more
-/// memory: see [`linger`].
+/// Assigns offsets at multiples of `align` bytes. Buffers that are live throughout come first, because they share
+/// memory with nothing. The memory of a buffer is not reused for `reuse_distance` steps after its last; if `frugal`,
+/// only as far as peak memory does not grow: see [`linger`].
 ///
-/// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
-pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool) -> Layout {
+/// Sums saturate: a block of `usize::MAX` bytes cannot be allocated.
+pub(crate) fn lay_out(buffers: &[Life], align: usize, reuse_distance: usize, frugal: bool) -> Layout {
     let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
     let mut buffers: Vec<Life> = buffers.iter().map(whole).collect();
-    linger(&mut buffers, slack, frugal);
+    linger(&mut buffers, reuse_distance, frugal);
     let buffers = &buffers[..];
     let begin = buffers.iter().map(|b| b.first).min();
     let end = buffers.iter().map(|b| b.last).max();
@@ -45,7 +46,7 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool
         offsets[i] = bytes;
         bytes = bytes.saturating_add(buffers[i].bytes);
     }
-    let above = if passing.len() <= FEW {
+    let above = if passing.len() <= MAX_BEST_FIT_BUFFERS {
         largest_first(buffers, &passing, &mut offsets)
     } else {
         oldest_first(buffers, &passing, &mut offsets)
@@ -56,25 +57,25 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool
     Layout { offsets, bytes: bytes.saturating_add(above), lower_bound: lower_bound(buffers) }
 }
 
-/// Lets buffers live for up to `slack` steps longer. Where most of them can do so without more being alive at once, as in a way forward and
-/// back through a network, in whose middle all the memory is needed, or where they must, none does at the worst of times; else all do at all times.
-fn linger(buffers: &mut [Life], slack: usize, must_be_frugal: bool) {
+/// Extends lifetimes by up to `reuse_distance` steps. If most can be extended without raising peak memory, as in a
+/// forward and backward pass, or if `must_be_frugal`, none is extended at the peak. Otherwise all are.
+fn linger(buffers: &mut [Life], reuse_distance: usize, must_be_frugal: bool) {
     let Some(end) = buffers.iter().map(|b| b.last).max() else { return };
     let mut alive = alive(buffers, end);
     let most = alive.iter().max().copied().unwrap_or(0);
     let mut frugal = buffers.to_vec();
-    // All for one step, then for another.
-    for lingered in 0..slack {
+    // All by one step, then by another.
+    for lingered in 0..reuse_distance {
         for (longer, buffer) in frugal.iter_mut().zip(&*buffers).filter(|(l, b)| l.last == b.last + lingered) {
             if let Some(alive) = alive.get_mut(longer.last + 1)
-                && *alive + longer.bytes as u128 <= most - most / LEFT
+                && *alive + longer.bytes as u128 <= most - most / FREE_SHARE
             {
                 *alive += buffer.bytes as u128;
                 longer.last += 1;
             }
         }
     }
-    let generous = buffers.iter().map(|b| Life { last: (b.last + slack).min(end), ..*b }).collect::<Vec<_>>();
+    let generous = buffers.iter().map(|b| Life { last: (b.last + reuse_distance).min(end), ..*b }).collect::<Vec<_>>();
     let by = |longer: &[Life]| -> u128 {
         longer.iter().zip(&*buffers).map(|(l, b)| (l.last - b.last) as u128 * b.bytes as u128).sum()
     };
@@ -82,7 +83,7 @@ fn linger(buffers: &mut [Life], slack: usize, must_be_frugal: bool) {
     buffers.copy_from_slice(&longer);
 }
 
-/// The bytes alive at each step up to the last.
+/// Returns the live bytes at each step.
 fn alive(buffers: &[Life], end: usize) -> Vec<u128> {
     let (mut begins, mut ends) = (vec![0u128; end + 1], vec![0u128; end + 2]);
     for buffer in buffers {
@@ -97,7 +98,7 @@ fn alive(buffers: &[Life], end: usize) -> Vec<u128> {
     begins.iter().zip(&ends).map(step).collect()
 }
 
-/// The largest first, each at the lowest place free for all its life. Gives the bytes of all.
+/// Assigns offsets largest first, each at the lowest free address. Returns the total bytes.
 fn largest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
     let end = |offset: usize, b: &Life| offset.saturating_add(b.bytes);
     let mut order = chosen.to_vec();
@@ -126,9 +127,8 @@ fn largest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> u
     bytes
 }
 
-/// In the order in which they are made, each in the smallest gap that has room for it: the time grows with n·log n, and
-/// what lives like a stack, as the values of a forward pass do until the backward one, leaves no gaps. Gives the bytes of
-/// all.
+/// Assigns offsets in order of allocation, each in the smallest sufficient gap, in O(n·log n). Lifetimes that nest like
+/// a stack, as in a forward and backward pass, leave no gaps. Returns the total bytes.
 fn oldest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
     let mut order: Vec<usize> = chosen.iter().copied().filter(|&i| buffers[i].bytes > 0).collect();
     order.sort_by_key(|&i| (buffers[i].first, Reverse(buffers[i].bytes), i));
@@ -149,7 +149,7 @@ fn oldest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> us
     bytes
 }
 
-/// The free places below an end that moves.
+/// The free gaps below a moving end.
 #[derive(Default)]
 struct Gaps {
     by_place: BTreeMap<usize, usize>,
@@ -171,7 +171,7 @@ impl Gaps {
         place
     }
 
-    /// Joins the place with the gaps beside it; at the end, the end moves down.
+    /// Merges freed memory with adjacent gaps; at the end, the end moves down.
     fn give_back(&mut self, mut place: usize, mut size: usize) {
         if let Some((&before, &length)) = self.by_place.range(..place).next_back()
             && before + length == place
@@ -207,7 +207,7 @@ fn lower_bound(buffers: &[Life]) -> usize {
         events.push((buffer.first, true, buffer.bytes));
         events.push((buffer.last + 1, false, buffer.bytes));
     }
-    // At one step, what has ended goes before what begins.
+    // Within a step, buffers are freed before others are allocated.
     events.sort_unstable();
     let (mut alive, mut most) = (0u128, 0);
     for (_, begins, size) in events {
@@ -227,7 +227,7 @@ mod tests {
 
     const ALIGN: usize = 64;
 
-    /// Nothing alive together overlaps, and everything lies inside the block at an aligned place.
+    /// Checks that buffers live at the same time do not overlap, and that all are aligned and inside the block.
     fn check(buffers: &[Life], layout: &Layout) {
         for (i, a) in buffers.iter().enumerate() {
             for (j, b) in buffers.iter().enumerate().skip(i + 1) {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn very_many_buffers_never_overlap_either_and_those_that_live_like_a_stack_leave_no_gaps() {
-        let count = FEW + 500;
+        let count = MAX_BEST_FIT_BUFFERS + 500;
         let nested: Vec<Life> = (0..count)
             .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
             .chain([Life { bytes: 640, first: 0, last: 2 * count }])
@@ -281,14 +281,14 @@ mod tests {
         let lingers = |buffers: &[Life]| {
             let mut longer = buffers.to_vec();
             linger(&mut longer, 8, false);
-            let layouts = [0, 8].map(|slack| lay_out(buffers, ALIGN, slack, false));
+            let layouts = [0, 8].map(|reuse_distance| lay_out(buffers, ALIGN, reuse_distance, false));
             layouts.iter().for_each(|layout| check(buffers, layout));
             check(&longer, &layouts[1]);
             assert!(longer.iter().zip(buffers).all(|(l, b)| (l.bytes, l.first) == (b.bytes, b.first)));
             let by: Vec<usize> = longer.iter().zip(buffers).map(|(l, b)| l.last - b.last).collect();
             (by, layouts)
         };
-        // A way forward and one back, as of a network, with something short at every step.
+        // A forward and backward pass through a network, with a short buffer at every step.
         let count = 200;
         let kept = (0..count).map(|i| Life { bytes: 6400, first: i, last: 2 * count - i });
         let short = (0..2 * count).map(|i| Life { bytes: 3200, first: i, last: i });
@@ -299,7 +299,7 @@ mod tests {
             "at first, and where the most is alive"
         );
         assert_eq!((without.lower_bound, without.bytes), (with.lower_bound, with.bytes));
-        // As much is alive at all times.
+        // The same memory is live at all times.
         let (by, _) = lingers(&short.collect::<Vec<_>>());
         assert!(by[..2 * count - 8].iter().all(|&by| by == 8), "{by:?}");
     }

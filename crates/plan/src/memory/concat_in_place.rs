@@ -1,43 +1,43 @@
-//! Concatenations whose parts are computed where they belong, so that nothing is left to do.
+//! Concat elision: the parts of a concatenation are computed directly in its buffer.
 //!
-//! y = (a, b, c): where parts that nothing else lays claim to fill y one after the other, a lies at the beginning of y's memory, b behind it, and
-//! so on. The derivatives with respect to queries, keys and values, which are parts of one array, are such parts.
+//! y = (a, b, c): parts with no other constraint on their address are placed one after the other in y's memory. The
+//! derivatives with respect to queries, keys and values are such parts.
 
 use crate::ir::node::{Kind, Node};
 use crate::memory::arena::Life;
 use crate::schedule::Schedule;
 
-/// A part of a concatenation that lies within it.
+/// The position of a part within its concatenation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Within {
+pub(crate) struct ConcatSlot {
     /// The concatenation.
     pub whole: usize,
-    /// Bytes from its beginning.
+    /// The offset in bytes.
     pub offset: usize,
 }
 
-/// By node: the concatenation it is computed in, at a multiple of `align` bytes. Those for which `is_free` does not hold lie elsewhere. A
-/// concatenation lives as long as its parts.
-pub(crate) fn parts_within(
+/// By node: the concatenation it is computed in, at a multiple of `align` bytes. Only nodes that satisfy `is_free`
+/// qualify. Extends the lifetime of the concatenation to that of its parts.
+pub(crate) fn concat_slots(
     schedule: &Schedule,
     align: usize,
     is_free: impl Fn(usize) -> bool,
     lives: &mut [Option<Life>],
-) -> Vec<Option<Within>> {
-    let mut within: Vec<Option<Within>> = vec![None; schedule.nodes.len()];
+) -> Vec<Option<ConcatSlot>> {
+    let mut within: Vec<Option<ConcatSlot>> = vec![None; schedule.nodes.len()];
     for (whole, node) in schedule.nodes.iter().enumerate() {
         let Some(parts) = parts_in_order(schedule, node) else { continue };
         let Some(mut life) = lives[whole].filter(|_| is_free(whole) && schedule.group_of(whole).is_some()) else {
             continue;
         };
         let mut offset = 0;
-        let mut found: Vec<(usize, Within)> = vec![];
+        let mut found: Vec<(usize, ConcatSlot)> = vec![];
         for part in parts {
             let own = lives[part].filter(|_| is_free(part) && within[part].is_none() && offset % align == 0);
             let is_new = found.iter().all(|(other, _)| *other != part);
             let Some(own) = own.filter(|_| is_new) else { break };
             (life.first, life.last) = (life.first.min(own.first), life.last.max(own.last));
-            found.push((part, Within { whole, offset }));
+            found.push((part, ConcatSlot { whole, offset }));
             offset += own.bytes;
         }
         if found.len() == node.operands.len() {
@@ -48,7 +48,8 @@ pub(crate) fn parts_within(
     within
 }
 
-/// The parts of a concatenation that fill it one after the other, where each is all of an array that is computed when it is, of its type.
+/// Returns the parts of a concatenation if they fill it in order, and each is a whole array of its type computed in the
+/// same phase.
 fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
     let Kind::Concat(axis) = node.kind else { return None };
     let in_order = node.shape[..axis].iter().all(|&length| length == 1);
@@ -56,7 +57,7 @@ fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
         let (part, view) = operand.at()?;
         let made = &schedule.nodes[part];
         let alike = (made.dtype, made.narrow, made.invariant) == (node.dtype, node.narrow, node.invariant);
-        let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::Largest);
+        let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::AmaxExponent);
         (alike && computed && made.is_whole(view)).then_some(part)
     });
     parts.collect::<Option<Vec<usize>>>().filter(|_| in_order)
@@ -73,11 +74,11 @@ mod tests {
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { joins: self.0, ..LIMITS }
+            Limits { concat_in_place: self.0, ..LIMITS }
         }
     }
 
-    /// Bytes of the arena, and how far the parts of the concatenation lie from its beginning, where they lie within it.
+    /// Returns the bytes of the arena, and the offset of each part within the concatenation.
     fn planned(make: impl FnOnce([Tensor; 2]) -> Vec<Tensor>, joins: bool) -> (usize, Vec<Option<usize>>) {
         let g = Graph::new();
         let inputs = ["x", "y"].map(|name| g.input(name, [16, 16], DType::F32));
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_do_not_lie_so_or_are_given_away_are_copied() {
+    fn parts_with_other_layouts_or_other_readers_are_copied() {
         assert_eq!(planned(|inputs| read(inputs, 1), true).1, [None, None], "side by side");
         let twice = |[x, y]: [Tensor; 2]| {
             let part = x.matmul(y);

@@ -1,119 +1,123 @@
-//! Where everything lies: inputs and outputs in their buffers, what outlives a run in memory of the program's own, and all else
-//! in one block in which values that do not live at the same time share places.
+//! Memory assignment: bound buffers for inputs and outputs, persistent memory, and one arena for all other values.
 
 pub(crate) mod alias_policy;
 pub(crate) mod arena;
 pub(crate) mod concat_in_place;
 
 use crate::fuse::group::Role;
-use crate::internal_error::lacks;
+use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Operand};
-use crate::memory::alias_policy::{Half, Sharing, lay_out_halves};
+use crate::memory::alias_policy::{AliasPolicy, Stage, lay_out_stages};
 use crate::memory::arena::{Layout, Life, lay_out};
-use crate::memory::concat_in_place::{Within, parts_within};
+use crate::memory::concat_in_place::{ConcatSlot, concat_slots};
 use crate::schedule::Schedule;
 use crate::target::Limits;
 use bilevel_graph::{DType, Error, ErrorKind, Result};
 
-/// What groups need for themselves shares its place with nothing else up to so many times as many bytes as values do: few need anything.
-const WORKSPACES: usize = 32;
+/// Workspaces of up to this many times [`Limits::no_alias_bytes`] share memory with nothing: few groups need one.
+const WORKSPACE_FACTOR: usize = 32;
 
-/// A stretch of memory that is allocated as a whole.
+/// A separately allocated region of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Region {
-    /// The buffer of the program input with this number.
+    /// The buffer of a program input.
     Input(usize),
-    /// The buffer of the program output with this number.
+    /// The buffer of a program output.
     Output(usize),
-    /// What outlives a run and is the program's own: tables, the number of the step, what is the same in every step.
-    Kept,
-    /// What lives within one run.
+    /// Memory of the program that outlives a run: tables, the step number, loop-invariant values.
+    Persistent,
+    /// Memory for values that live within one run.
     Arena,
 }
 
-/// A place in memory.
+/// An address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The stretch of memory.
+    /// The region.
     pub region: Region,
-    /// Bytes from its start.
+    /// The offset in bytes.
     pub offset: usize,
 }
 
-/// The place of every value, and the bytes to allocate.
+/// The address of every value, and the bytes to allocate.
 pub struct MemoryMap {
-    /// By node: where its elements lie; `None` for values that never leave their loop. A product that only its own group reads
-    /// can share its place with the last result that is made of it.
+    /// By node: its address; `None` for values that stay in registers. A product without readers outside its group can
+    /// share memory with a result of its epilogue.
     pub nodes: Vec<Option<Place>>,
-    /// By group: the bytes it asked for, in the arena; `None` where it asked for none.
+    /// By group: its workspace in the arena; `None` if it needs none.
     pub workspaces: Vec<Option<Place>>,
-    /// Where the number of the step goes, a 32-bit integer; `None` where nobody asks for it.
+    /// The address of the step number, a 32-bit integer; `None` if it is not used.
     pub counter: Option<Place>,
-    /// Where the results of [`Kind::Largest`] lie side by side, and how many bytes they take: those of the prologue, and those of a step. They
-    /// are to be 0 before the first group of either, so that every part of a loop can raise them.
-    pub raised: [Option<(Place, usize)>; 2],
-    /// Outputs that are not computed in their buffers: each is to be copied from where [`Schedule::outputs`] says it is, dense,
-    /// into its buffer after the last step.
-    pub finish: Vec<usize>,
-    /// Bytes of what outlives a run.
-    pub kept_bytes: usize,
-    /// Bytes of what does not. Programs that do not run at the same time can share them.
+    /// The contiguous words of all [`Kind::AmaxExponent`] results and their bytes: those of the prologue, and those of
+    /// a step. An executor clears them before the first group of either, because loops update them by an atomic
+    /// maximum.
+    pub amax_words: [Option<(Place, usize)>; 2],
+    /// Outputs that are not computed in their buffers. After the last step each is copied, dense, from
+    /// [`Schedule::outputs`] to its buffer.
+    pub outputs_to_copy: Vec<usize>,
+    /// Bytes of persistent memory.
+    pub persistent_bytes: usize,
+    /// Bytes of the arena. Programs that do not run concurrently can share it.
     pub arena_bytes: usize,
     /// Bytes of inputs and outputs.
     pub bound_bytes: usize,
-    /// Bytes of all that is alive at once: no layout can be smaller.
+    /// The peak of live bytes: a lower bound of any layout.
     pub lower_bound: usize,
 }
 
 impl MemoryMap {
-    /// What lives within a step shares places as `sharing` says.
-    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], sharing: Sharing) -> Result<Self> {
-        let Limits { alignment: align, slack, apart, joins, .. } = limits;
-        let mut is_apart = vec![false; schedule.nodes.len()];
-        let copied = schedule.carries.iter().filter(|carry| sharing == Sharing::CarriedApart && !carry.in_place);
-        copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_apart[node] = true);
+    /// Assigns memory under this alias policy.
+    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], policy: AliasPolicy) -> Result<Self> {
+        let Limits { alignment: align, reuse_distance, no_alias_bytes, concat_in_place, .. } = limits;
+        let mut is_separate = vec![false; schedule.nodes.len()];
+        let copied = schedule.carries.iter().filter(|carry| policy == AliasPolicy::SeparateCarries && !carry.in_place);
+        copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_separate[node] = true);
         let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
-        let mut kept_bytes = 0usize;
-        let mut keep = |bytes: usize| {
-            let offset = kept_bytes;
-            kept_bytes = kept_bytes.saturating_add(bytes.next_multiple_of(align));
-            Place { region: Region::Kept, offset }
+        let mut persistent_bytes = 0usize;
+        let mut persist = |bytes: usize| {
+            let offset = persistent_bytes;
+            persistent_bytes = persistent_bytes.saturating_add(bytes.next_multiple_of(align));
+            Place { region: Region::Persistent, offset }
         };
-        let counter = schedule.step.map(|_| keep(DType::I32.size()));
-        let largest = [true, false].map(|invariant| -> Vec<usize> {
-            let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::Largest) && lives[*id].is_some();
+        let counter = schedule.step.map(|_| persist(DType::I32.size()));
+        let amax_nodes = [true, false].map(|invariant| -> Vec<usize> {
+            let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::AmaxExponent) && lives[*id].is_some();
             (0..lives.len()).filter(is_one).filter(|&id| schedule.nodes[id].invariant == invariant).collect()
         });
-        let raised = largest.each_ref().map(|all| {
+        let amax_words = amax_nodes.each_ref().map(|all| {
             let bytes = all.len() * DType::F32.size();
-            (bytes > 0).then(|| (keep(bytes), bytes))
+            (bytes > 0).then(|| (persist(bytes), bytes))
         });
         let updated = read_where_carried(schedule);
         let outputs = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
         let is_free = |id: usize| {
-            joins && outputs[id].is_none() && updated[id].is_none() && shared[id].is_none() && !is_apart[id]
+            concat_in_place
+                && outputs[id].is_none()
+                && updated[id].is_none()
+                && shared[id].is_none()
+                && !is_separate[id]
         };
-        let within = parts_within(schedule, align, is_free, &mut lives);
+        let within = concat_slots(schedule, align, is_free, &mut lives);
         let mut nodes = vec![None; schedule.nodes.len()];
-        for ((first, _), all) in raised.iter().zip(&largest).filter_map(|(first, all)| Some(((*first)?, all))) {
+        for ((first, _), all) in amax_words.iter().zip(&amax_nodes).filter_map(|(first, all)| Some(((*first)?, all))) {
             for (number, &id) in all.iter().enumerate() {
                 nodes[id] = Some(Place { offset: first.offset + number * DType::F32.size(), ..first });
             }
         }
-        let halves = sharing.halves(schedule, &within);
+        let stages = policy.stages(schedule, &within);
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
         let throughout = |life: Life| Life { first: 0, last: end, ..life };
-        let lasting_if_small = |life: Life| if life.bytes <= apart { throughout(life) } else { life };
-        for seed in &schedule.seeds {
-            // From the start of a run to its end.
-            arena.push(Life { bytes: schedule.nodes[seed.state].bytes(), first: 0, last: end });
-            in_arena.push(seed.state);
+        let lasting_if_small = |life: Life| if life.bytes <= no_alias_bytes { throughout(life) } else { life };
+        for initial_cast in &schedule.initial_casts {
+            // Live throughout a run.
+            arena.push(Life { bytes: schedule.nodes[initial_cast.cast].bytes(), first: 0, last: end });
+            in_arena.push(initial_cast.cast);
         }
-        let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::State(_));
+        let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::CarriedCast(_));
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
             if nodes[id].is_some() || is_state(id) || within[id].is_some() {
@@ -127,34 +131,34 @@ impl MemoryMap {
                 _ if updated[id].is_some() => {
                     updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
                 }
-                // Tables, and what the prologue leaves for the loop.
-                _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
+                // Tables, and values that the prologue leaves for the loop.
+                _ if life.first <= schedule.prologue && life.last == end => Some(persist(life.bytes)),
                 _ => {
-                    arena.push(if is_apart[id] { throughout(life) } else { lasting_if_small(life) });
+                    arena.push(if is_separate[id] { throughout(life) } else { lasting_if_small(life) });
                     in_arena.push(id);
                     None
                 }
             };
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
-        // While everything else of a group lives too: groups are counted from 1.
+        // Live while its group runs: groups are counted from 1.
         let workspace = |&g: &usize| {
             let life = Life { bytes: workspaces[g], first: g + 1, last: g + 1 };
-            if life.bytes <= apart.saturating_mul(WORKSPACES) { throughout(life) } else { life }
+            if life.bytes <= no_alias_bytes.saturating_mul(WORKSPACE_FACTOR) { throughout(life) } else { life }
         };
         arena.extend(working.iter().map(workspace));
-        let Layout { offsets, bytes: arena_bytes, lower_bound } = match sharing {
-            Sharing::Halves(late) => {
-                let of_values = in_arena.iter().map(|&id| halves[id]);
-                let halves: Vec<Half> = of_values.chain(working.iter().map(|&g| Half::of_group(late[g]))).collect();
-                lay_out_halves(&arena, &halves, throughout, |lives| lay_out(lives, align, slack, true))
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = match policy {
+            AliasPolicy::Stages(late) => {
+                let of_values = in_arena.iter().map(|&id| stages[id]);
+                let stages: Vec<Stage> = of_values.chain(working.iter().map(|&g| Stage::of_group(late[g]))).collect();
+                lay_out_stages(&arena, &stages, throughout, |lives| lay_out(lives, align, reuse_distance, true))
             }
-            _ => lay_out(&arena, align, slack, false),
+            _ => lay_out(&arena, align, reuse_distance, false),
         };
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
         for (id, part) in within.iter().enumerate().filter_map(|(id, part)| Some((id, (*part)?))) {
-            let Within { whole, offset } = part;
+            let ConcatSlot { whole, offset } = part;
             nodes[id] = nodes[whole].map(|place: Place| Place { offset: place.offset + offset, ..place });
         }
         shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));
@@ -171,27 +175,27 @@ impl MemoryMap {
             });
         let sizes = schedule.inputs.iter().map(|&node| schedule.nodes[node].bytes()).chain(sizes);
         let bound_bytes = sizes.fold(0usize, |n, bytes| n.saturating_add(bytes.next_multiple_of(align)));
-        if arena_bytes.saturating_add(bound_bytes).saturating_add(kept_bytes) > isize::MAX as usize {
+        if arena_bytes.saturating_add(bound_bytes).saturating_add(persistent_bytes) > isize::MAX as usize {
             let what = "a program that needs more bytes than can be addressed".to_string();
             return Err(Error::new(ErrorKind::Unsupported { what }));
         }
-        let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(kept_bytes);
+        let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(persistent_bytes);
         let mut map = MemoryMap {
             nodes,
             workspaces,
             counter,
-            raised,
-            finish: vec![],
-            kept_bytes,
+            amax_words,
+            outputs_to_copy: vec![],
+            persistent_bytes,
             arena_bytes,
             bound_bytes,
             lower_bound,
         };
-        map.finish = map.unfinished(schedule)?;
+        map.outputs_to_copy = map.unfinished(schedule)?;
         Ok(map)
     }
 
-    /// The tables of a program with their places.
+    /// Returns the tables of a program with their addresses.
     pub fn tables<'a>(&'a self, schedule: &'a Schedule) -> impl Iterator<Item = (Place, DType, &'a [f64])> {
         schedule.nodes.iter().zip(&self.nodes).filter_map(|(node, place)| match &node.kind {
             Kind::Table(values) => Some(((*place)?, node.dtype, &values[..])),
@@ -199,12 +203,12 @@ impl MemoryMap {
         })
     }
 
-    /// The outputs that lie elsewhere than in their buffers.
+    /// Returns the outputs that are not in their buffers.
     fn unfinished(&self, schedule: &Schedule) -> Result<Vec<usize>> {
         let mut found = vec![];
         for (number, operand) in schedule.outputs.iter().enumerate() {
             let place = operand.at().and_then(|(node, _)| self.nodes[node]);
-            if place.ok_or_else(|| lacks("the memory of an output"))?.region != Region::Output(number) {
+            if place.ok_or_else(|| internal_error("the memory of an output"))?.region != Region::Output(number) {
                 found.push(number);
             }
         }
@@ -212,8 +216,8 @@ impl MemoryMap {
     }
 }
 
-/// The groups between which each stored node lives, counted from 1. What lives before the first or after the last outlives a
-/// run.
+/// Returns the lifetimes of stored nodes, in groups counted from 1. Lifetimes beyond the first or the last group
+/// outlive a run.
 fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     let end = schedule.groups().len() + 1;
     let position = |node: usize| schedule.group_of(node).map(|g| g + 1);
@@ -230,7 +234,7 @@ fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
         let Some(reader) = position(id) else { continue };
         for (operand, _) in node.reads() {
             if let Some(life) = &mut lives[operand] {
-                // What the prologue computes and the loop reads must outlive every turn.
+                // Values of the prologue that the loop reads must outlive every step.
                 let kept = schedule.nodes[operand].invariant && reader > schedule.prologue;
                 life.last = life.last.max(if kept { end } else { reader });
             }
@@ -245,11 +249,11 @@ fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     lives
 }
 
-/// For each node, the output whose buffer it can be computed in. Rows that are added to a carried input are added where it lies.
+/// For each node, the output buffer it can be computed in. Rows added to a carried input are added in place.
 fn computed_in_their_buffers(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut direct = vec![None; schedule.nodes.len()];
     for (number, (node, view)) in schedule.outputs.iter().enumerate().filter_map(|(i, o)| Some((i, o.at()?))) {
-        // What the prologue computes is not computed again when another buffer is bound.
+        // The prologue is not rerun when another buffer is bound.
         let computed = &schedule.nodes[node];
         let elsewhere = updated[node].is_some() && matches!(computed.kind, Kind::AddRows { .. });
         if direct[node].is_none() && computed.is_whole(view) && !computed.invariant && !elsewhere {
@@ -259,7 +263,7 @@ fn computed_in_their_buffers(schedule: &Schedule, updated: &[Option<usize>]) -> 
     direct
 }
 
-/// For each next value of a carried input that is written over the old one: the node of the input, from which all who need it read it.
+/// For each next value that overwrites a carried input: the node of the input.
 fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     let mut carried = vec![None; schedule.nodes.len()];
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
@@ -272,8 +276,8 @@ fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     carried
 }
 
-/// For each product that only its own group reads: the member of the group that is computed in its place, once nobody needs
-/// the product itself. It is not one that lies where a carried input does, whose old value the group may still have to read.
+/// For each product without readers outside its group: the member computed in its memory after its last reader. Members
+/// that overwrite a carried input are excluded, because the group may still read the old value.
 fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut outside = vec![false; schedule.nodes.len()];
     for (id, node) in schedule.nodes.iter().enumerate() {
@@ -286,7 +290,7 @@ fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Optio
     let mut shared = vec![None; schedule.nodes.len()];
     for group in schedule.groups() {
         let in_memory = |product: &usize| schedule.is_stored(*product) && !outside[*product];
-        let Some(product) = group.product.filter(in_memory) else { continue };
+        let Some(product) = group.gemm.filter(in_memory) else { continue };
         let reads = |&id: &usize| schedule.nodes[id].reads().any(|(read, _)| read == product);
         let last = group.members.iter().rposition(reads).unwrap_or(0);
         let (dtype, narrow) = (schedule.nodes[product].dtype, schedule.nodes[product].narrow);

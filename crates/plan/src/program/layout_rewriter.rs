@@ -1,56 +1,56 @@
-//! A program written anew with the axes of some values in another order.
+//! Rewrites a program with permuted axes of some values.
 //!
-//! A value v whose axes stand in the order o is held as v' with axis a of v' being axis o\[a\] of v. Operations that treat all axes
-//! alike, or name the ones they mean, are written for operands in any order; a transpose is no operation at all but another order to
-//! read its operand in.
+//! A value v with the permutation o is stored as v', where axis a of v' is axis o\[a\] of v. Operations that are
+//! layout-agnostic, or that name their axes, are rewritten for permuted operands; transposes fold into the operand's
+//! permutation.
 
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{Meta, Op, ProgramNode};
 use std::collections::HashMap;
 
-/// Axis a of what is held is axis `order[a]` of the value.
-pub(crate) type Order = Vec<usize>;
+/// Axis a of the stored value is axis `order[a]` of the original.
+pub(crate) type Permutation = Vec<usize>;
 
-/// Most operations one after the other that are written again for each order they are read in.
-const MOST: usize = 16;
+/// The maximum depth of operations that are duplicated for each permutation in which they are read.
+const MAX_DUPLICATED_OPERATIONS: usize = 16;
 
-/// The new program as far as it is written, and how it holds the values of the old one.
-pub(crate) struct Orders<'a> {
+/// The new program so far, and how it stores the values of the old one.
+pub(crate) struct LayoutRewriter<'a> {
     /// The old program.
     pub old: &'a [ProgramNode],
-    /// The new one.
+    /// The new program.
     pub nodes: Vec<ProgramNode>,
-    /// By old node: the order in which it is held, or can best be had.
-    orders: Vec<Order>,
-    /// By old node: the new one that holds it; none for what is written as it is read.
+    /// By old node: its permutation, or the preferred one.
+    orders: Vec<Permutation>,
+    /// By old node: its new node; `None` for values that are emitted on demand.
     held: Vec<Option<usize>>,
-    /// By old node: where it is made of numbers that take no memory and can be had in any order, how many operations that takes.
+    /// By old node: the number of operations to emit it, if it needs no memory and is available in any permutation.
     free: Vec<Option<usize>>,
-    /// What was written for a reader in this order.
-    known: HashMap<(usize, Order), usize>,
+    /// The nodes emitted on demand, by permutation.
+    known: HashMap<(usize, Permutation), usize>,
 }
 
-impl<'a> Orders<'a> {
+impl<'a> LayoutRewriter<'a> {
     pub fn new(old: &'a [ProgramNode]) -> Self {
-        Orders { old, nodes: vec![], orders: vec![], held: vec![], free: vec![], known: HashMap::new() }
+        LayoutRewriter { old, nodes: vec![], orders: vec![], held: vec![], free: vec![], known: HashMap::new() }
     }
 
-    /// The order in which a value is held.
-    pub fn of(&self, id: usize) -> &Order {
+    /// Returns the permutation of a value.
+    pub fn of(&self, id: usize) -> &Permutation {
         &self.orders[id]
     }
 
-    /// True where a value can be had in any order.
+    /// True if a value is available in any permutation.
     pub fn is_free(&self, id: usize) -> bool {
         self.free[id].is_some()
     }
 
-    /// True where a function of these operands can be had in any order, for little.
+    /// True if a function of these operands is cheaply available in any permutation.
     pub fn are_free(&self, operands: &[usize]) -> bool {
-        operands.iter().all(|&id| self.free[id].is_some_and(|operations| operations < MOST))
+        operands.iter().all(|&id| self.free[id].is_some_and(|operations| operations < MAX_DUPLICATED_OPERATIONS))
     }
 
-    /// Adds an operation in the name of an old node.
+    /// Adds an operation with the location and type of an old node.
     pub fn push(&mut self, op: Op, inputs: Vec<usize>, shape: Vec<usize>, like: &ProgramNode) -> usize {
         let meta = Meta { dtype: like.meta.dtype, shape };
         self.nodes.push(ProgramNode { op, inputs, meta, location: like.location });
@@ -58,30 +58,30 @@ impl<'a> Orders<'a> {
     }
 
     /// Adds a transpose.
-    pub fn push_transpose(&mut self, of: usize, perm: Order, like: &ProgramNode) -> usize {
+    pub fn push_transpose(&mut self, of: usize, perm: Permutation, like: &ProgramNode) -> usize {
         let shape = permuted(&self.nodes[of].meta.shape, &perm);
         self.push(Op::Transpose(perm), vec![of], shape, like)
     }
 
-    /// The next old value is held by this new node, in this order.
-    pub fn hold(&mut self, node: usize, order: Order) {
+    /// Maps the next old node to this new node with this permutation.
+    pub fn hold(&mut self, node: usize, order: Permutation) {
         self.next(Some(node), order, None);
     }
 
-    fn next(&mut self, held: Option<usize>, order: Order, free: Option<usize>) {
+    fn next(&mut self, held: Option<usize>, order: Permutation, free: Option<usize>) {
         self.held.push(held);
         self.orders.push(order);
         self.free.push(free);
     }
 
-    /// The next old value is written whenever somebody reads it: a constant, a broadcast, a function of such, or a transpose.
+    /// Marks the next old node to be emitted on demand: a constant, a broadcast, a function of such, or a transpose.
     pub fn leave(&mut self, id: usize) {
         let node = &self.old[id];
         let (order, free) = match &node.op {
             Op::Transpose(perm) => {
                 let (operand, back) = (node.inputs[0], inverse_permutation(perm));
                 let held = &self.orders[operand];
-                // A transpose of what lies as it always did is no reason to have anything in another order.
+                // A transpose of a value with the identity permutation is no reason to permute others.
                 let order = if is_identity(held) { held.clone() } else { held.iter().map(|&a| back[a]).collect() };
                 (order, self.free[operand])
             }
@@ -98,7 +98,7 @@ impl<'a> Orders<'a> {
         self.next(None, order, free);
     }
 
-    /// The next old value is what it was, of operands as they were.
+    /// Copies the next old node, with operands in the identity permutation.
     pub fn keep(&mut self, id: usize) {
         let node = &self.old[id];
         let inputs = node.inputs.iter().map(|&i| self.read_as_it_was(i)).collect();
@@ -106,8 +106,8 @@ impl<'a> Orders<'a> {
         self.hold(made, identity(node));
     }
 
-    /// The next old value is computed of operands in this order; says no where the operation cannot be.
-    pub fn write(&mut self, id: usize, order: &Order) -> bool {
+    /// Rewrites the next old node for operands in this permutation; returns false if the op is not layout-agnostic.
+    pub fn write(&mut self, id: usize, order: &Permutation) -> bool {
         let node = &self.old[id];
         let places = inverse_permutation(order);
         let sorted = |axes: &[usize]| {
@@ -148,14 +148,14 @@ impl<'a> Orders<'a> {
         true
     }
 
-    /// The new node with the value of an old one as it was.
+    /// Returns the new node of an old value in the identity permutation.
     pub fn read_as_it_was(&mut self, id: usize) -> usize {
         let order = identity(&self.old[id]);
         self.read(id, &order)
     }
 
-    /// The new node with the value of an old one in this order.
-    pub fn read(&mut self, id: usize, order: &Order) -> usize {
+    /// Returns the new node of an old value in this permutation.
+    pub fn read(&mut self, id: usize, order: &Permutation) -> usize {
         let (node, held) = (&self.old[id], self.held[id]);
         if let Some(held) = held.filter(|_| self.orders[id] == *order) {
             return held;
@@ -191,8 +191,8 @@ impl<'a> Orders<'a> {
     }
 }
 
-/// All axes of a node's value in turn.
-fn identity(node: &ProgramNode) -> Order {
+/// Returns the identity permutation of a node's axes.
+fn identity(node: &ProgramNode) -> Permutation {
     (0..node.meta.shape.len()).collect()
 }
 
@@ -200,13 +200,13 @@ pub(crate) fn is_identity(order: &[usize]) -> bool {
     order.iter().copied().eq(0..order.len())
 }
 
-/// Number a is number `order[a]` of these.
+/// Permutes numbers: entry a of the result is entry `order[a]`.
 pub(crate) fn permuted(numbers: &[usize], order: &[usize]) -> Vec<usize> {
     order.iter().map(|&axis| numbers[axis]).collect()
 }
 
-/// An order of some axes with the rest of them put in, each behind the one before it.
-fn completed(mut order: Order, rank: usize) -> Order {
+/// Completes a permutation of some axes, inserting each missing axis after its predecessor.
+fn completed(mut order: Permutation, rank: usize) -> Permutation {
     for axis in (0..rank).filter(|axis| !order.contains(axis)).collect::<Vec<_>>() {
         let place = order.iter().position(|&other| other + 1 == axis).map_or(0, |place| place + 1);
         order.insert(place, axis);
@@ -214,9 +214,9 @@ fn completed(mut order: Order, rank: usize) -> Order {
     order
 }
 
-/// The order of the axes of a reshape's result, where it can be made of an operand in this order: every axis that is cut, and all
-/// axes that become one, must still stand together.
-pub(crate) fn regrouped(from: &[usize], to: &[usize], order: &Order) -> Option<Order> {
+/// Returns the permutation of a reshape's result for an operand in this permutation, if axes that are split or merged
+/// are still adjacent.
+pub(crate) fn regrouped(from: &[usize], to: &[usize], order: &Permutation) -> Option<Permutation> {
     if is_identity(order) {
         return Some((0..to.len()).collect());
     }
@@ -237,7 +237,7 @@ pub(crate) fn regrouped(from: &[usize], to: &[usize], order: &Order) -> Option<O
     Some(completed(result, to.len()))
 }
 
-/// The smallest runs of axes of two shapes that have the same number of elements, in turn; axes of length 1 are in none.
+/// Returns the smallest runs of axes of two shapes with equal numbers of elements, in order, without axes of length 1.
 fn groups(from: &[usize], to: &[usize]) -> Vec<(Vec<usize>, Vec<usize>)> {
     let long = |shape: &[usize]| (0..shape.len()).filter(|&axis| shape[axis] != 1).collect::<Vec<_>>();
     let (mut from_axes, mut to_axes) = (long(from).into_iter(), long(to).into_iter());
@@ -268,17 +268,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reshape_keeps_an_order_that_leaves_together_what_it_joins() {
+    fn a_reshape_keeps_a_permutation_in_which_the_axes_it_merges_are_adjacent() {
         let last = vec![0, 2, 3, 1];
-        // Windows of two by two cut out of an image, and put together again.
+        // Two-by-two windows split from an image, and merged again.
         let (image, windows) = ([8, 4, 6, 10], [8, 4, 3, 2, 5, 2]);
         let cut = regrouped(&image, &windows, &last).unwrap();
         assert_eq!(cut, [0, 2, 3, 4, 5, 1]);
         assert_eq!(regrouped(&windows, &image, &cut).unwrap(), last);
-        // Rows and columns become one, rows and channels cannot.
+        // Rows and columns merge; rows and channels cannot.
         assert_eq!(regrouped(&image, &[8, 4, 60], &last).unwrap(), [0, 2, 1]);
         assert_eq!(regrouped(&image, &[8, 24, 10], &last), None);
-        // Axes of length 1 come and go.
+        // Axes of length 1 appear and disappear.
         assert_eq!(regrouped(&image, &[8, 1, 4, 6, 10, 1], &last).unwrap(), [0, 1, 3, 4, 5, 2]);
         assert_eq!(regrouped(&[8, 4, 1, 1], &[8, 4], &last).unwrap(), [0, 1]);
     }

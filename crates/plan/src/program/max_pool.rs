@@ -1,40 +1,41 @@
-//! Max pools whose windows do not overlap, made of operations that treat all axes of an image alike.
+//! Decomposition of max pools with disjoint windows into layout-agnostic operations.
 //!
-//! A pool finds the place of the largest element in every window and gathers what is there, and its derivative scatters to it, all in planes
-//! \[n·c, h·w\]. Here a place is known by its number i within its window, and all places of one number are a slice xᵢ of the image:
+//! A pool finds the index of the largest element of every window and gathers it, and its gradient scatters to it, all
+//! in planes \[n·c, h·w\]. Here an element is identified by its index i within its window, and all elements with one
+//! index are a slice xᵢ of the image:
 //!
-//!   chosen = i of the first largest xᵢ,    gathered = x_chosen,    scattered = updates where i = chosen, else 0
+//!   chosen = i of the first largest xᵢ,    gathered = x_chosen,    scattered = updates if i = chosen, else 0
 //!
-//! That is elementwise on images, whatever the order of their axes. A slice of a sum is the sum of slices, so that what was added to an image
-//! before, as a bias is, is added where a window is read.
+//! This is elementwise on images in any layout. A slice of a sum is the sum of slices, so that a preceding bias is
+//! added where a window is read.
 
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims};
 use std::collections::HashMap;
 
-/// Most places of a window: each is read by itself.
-const MOST: usize = 16;
+/// The maximum number of elements of a window, each of which becomes a slice.
+const MAX_WINDOW_ELEMENTS: usize = 16;
 
-/// A pool in the new program.
+/// A pool of the new program.
 #[derive(Clone, Copy)]
 struct Pool {
-    /// What has the numbers of the chosen places, in the type of the image.
+    /// The node of the chosen indices, in the type of the image.
     chosen: usize,
-    /// The shape of the image, the sizes of a window, and how many windows there are along each axis.
+    /// The shape of the image, the size of a window, and the number of windows along each axis.
     image: [usize; 4],
     size: [usize; 2],
     count: [usize; 2],
 }
 
 impl Pool {
-    /// The shape of what is pooled.
+    /// Returns the shape of the pooled image.
     fn pooled(&self) -> [usize; 4] {
         let ([n, c, ..], [oh, ow]) = (self.image, self.count);
         [n, c, oh, ow]
     }
 }
 
-/// True where every place of an image is in one window at most, and no window reaches beyond it.
-pub(crate) fn are_apart(windows: &WindowDims) -> bool {
+/// True if every element of an image is in at most one window, and no window exceeds the image.
+pub(crate) fn are_disjoint(windows: &WindowDims) -> bool {
     windows.size == windows.stride && windows.padding == [(0, 0); 2]
 }
 
@@ -43,8 +44,8 @@ fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
     [n * c, h * w]
 }
 
-/// The same program with every max pool made of slices and choices; none where one of them has windows that overlap or are padded, or is no
-/// pool of images.
+/// Returns the program with every max pool decomposed; `None` if one has overlapping or padded windows, or does not
+/// pool images.
 pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
     let mut new = Pools { nodes: vec![], held: vec![], slices: HashMap::new(), pools: HashMap::new() };
     for (id, node) in program.nodes.iter().enumerate() {
@@ -72,7 +73,7 @@ pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
                 let plain = new.nodes[updates].meta.shape == planes(pool.pooled()) && *size == planes(pool.image)[1];
                 plain.then(|| new.scattered(pool, updates, node))?
             }
-            // Somebody else wants to know the places.
+            // Another operation reads the indices themselves.
             _ if node.inputs.iter().any(|read| new.pools.contains_key(read)) => return None,
             op => {
                 let inputs = node.inputs.iter().map(|&read| new.held[read]).collect();
@@ -92,7 +93,7 @@ pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
     Some(without_unread(program))
 }
 
-/// The program without what nobody reads any more: planes of images, for instance, whose order would count where there are none.
+/// Removes dead nodes, such as planes of images, which would otherwise constrain the layout.
 fn without_unread(mut program: Program) -> Program {
     let mut read = vec![false; program.nodes.len()];
     let ports = program.inputs.iter().chain(&program.outputs).filter_map(|port| port.node);
@@ -122,14 +123,14 @@ fn without_unread(mut program: Program) -> Program {
     program
 }
 
-/// The new program as far as it is written.
+/// The new program so far.
 struct Pools {
     nodes: Vec<ProgramNode>,
     /// By old node: the new one.
     held: Vec<usize>,
-    /// The places with one number in the windows of an image.
+    /// The slices of an image, by index within a window.
     slices: HashMap<(usize, usize), usize>,
-    /// By old node that has chosen places.
+    /// By old node: the pool whose chosen indices it holds.
     pools: HashMap<usize, Pool>,
 }
 
@@ -140,12 +141,12 @@ impl Pools {
         self.nodes.len() - 1
     }
 
-    /// What holds a value of the old program, unless that is a place.
+    /// Returns the new node of an old value, unless it is an index.
     fn known(&self, old: usize) -> Option<usize> {
         (!self.pools.contains_key(&old)).then(|| self.held[old])
     }
 
-    /// The same elements in another shape; where that is how they were before, as they were.
+    /// Reshapes a node; undoes a preceding reshape if possible.
     fn reshaped(&mut self, of: usize, shape: &[usize], like: &ProgramNode) -> usize {
         let ProgramNode { op, inputs, meta, .. } = &self.nodes[of];
         match op {
@@ -155,7 +156,7 @@ impl Pools {
         }
     }
 
-    /// An elementwise operation on operands of one shape and type.
+    /// Adds an elementwise operation on operands of one shape and type.
     fn each(&mut self, op: Op, operands: &[usize], like: &ProgramNode) -> usize {
         let Meta { dtype, shape } = self.nodes[operands[0]].meta.clone();
         self.push(op, operands.to_vec(), &shape, dtype, like)
@@ -165,13 +166,13 @@ impl Pools {
         self.each(Op::Binary(op), &[a, b], like)
     }
 
-    /// A number as often as something has elements.
+    /// Adds a constant of the shape of another node.
     fn constant(&mut self, value: f64, of: usize, like: &ProgramNode) -> usize {
         let Meta { dtype, shape } = self.nodes[of].meta.clone();
         self.push(Op::Constant(value.to_bits()), vec![], &shape, dtype, like)
     }
 
-    /// The places with a number in the windows of an image.
+    /// Returns the elements with this index within the windows of an image.
     fn slice(&mut self, pool: &Pool, image: usize, number: usize, like: &ProgramNode) -> usize {
         if let Some(&known) = self.slices.get(&(image, number)) {
             return known;
@@ -182,7 +183,7 @@ impl Pools {
                 let [a, b] = [inputs[0], inputs[1]].map(|term| self.slice(pool, term, number, like));
                 self.binary(BinaryOp::Add, a, b, like)
             }
-            // The same in every place of a plane.
+            // Constant over a plane.
             Op::Broadcast(ref axes) if axes.iter().all(|&axis| axis < 2) => {
                 self.push(op, inputs, &pool.pooled(), meta.dtype, like)
             }
@@ -199,13 +200,13 @@ impl Pools {
         slice
     }
 
-    /// Finds the first largest in every window of an image; a NaN is the largest.
+    /// Finds the first largest element in every window of an image; a NaN is the largest.
     fn choose(&mut self, dims: &WindowDims, image: usize, shape: &[usize], like: &ProgramNode) -> Option<Pool> {
-        // What is not differentiated here has the same values.
+        // A stop-gradient does not change values.
         let image = if self.nodes[image].op == Op::StopGradient { self.nodes[image].inputs[0] } else { image };
         let &[n, c, h, w] = &self.nodes[image].meta.shape[..] else { return None };
         let places = dims.size[0] * dims.size[1];
-        if !are_apart(dims) || places > MOST || shape.contains(&0) {
+        if !are_disjoint(dims) || places > MAX_WINDOW_ELEMENTS || shape.contains(&0) {
             return None;
         }
         let mut pool = Pool { chosen: image, image: [n, c, h, w], size: dims.size, count: [shape[2], shape[3]] };
@@ -225,7 +226,7 @@ impl Pools {
         Some(pool)
     }
 
-    /// What planes have at the chosen places.
+    /// Returns the elements of planes at the chosen positions.
     fn gathered(&mut self, pool: Pool, planes_of: usize, like: &ProgramNode) -> usize {
         let image = self.reshaped(planes_of, &pool.image, like);
         let mut found = self.slice(&pool, image, 0, like);
@@ -239,7 +240,7 @@ impl Pools {
         self.reshaped(found, &planes(pool.pooled()), like)
     }
 
-    /// Planes with updates at the chosen places, and zeros.
+    /// Returns planes with the updates at the chosen positions, and zeros elsewhere.
     fn scattered(&mut self, pool: Pool, updates: usize, like: &ProgramNode) -> usize {
         let updates = self.reshaped(updates, &pool.pooled(), like);
         let ([n, c, h, w], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
@@ -267,7 +268,7 @@ impl Pools {
         self.reshaped(made, &planes(pool.image), like)
     }
 
-    /// The same numbers in this type.
+    /// Converts a node to this type.
     fn converted(&mut self, of: usize, dtype: DType, like: &ProgramNode) -> usize {
         let meta = self.nodes[of].meta.clone();
         if meta.dtype == dtype { of } else { self.push(Op::Convert(dtype), vec![of], &meta.shape, dtype, like) }
@@ -280,7 +281,7 @@ mod tests {
     use bilevel_graph::conformance::outputs;
     use bilevel_graph::{Array, Graph, Reference, Tensor, gradient, nn};
 
-    /// What a pool of some numbers gives, with the slope of a function of it and that of its slope, both as they are made here.
+    /// Compares a pool, the derivative of a function of it and its second derivative with the undecomposed ones.
     fn agree(values: &[f64], shape: [usize; 4], windows: nn::Pool2d) {
         let g = Graph::new();
         let x = g.input("x", shape, DType::F64);
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_before_a_pool_is_added_to_slices() {
+    fn a_bias_before_a_pool_is_added_to_slices() {
         let (shape, windows) = ([2, 3, 4, 6], nn::Pool2d::of([2, 3]));
         let g = Graph::new();
         let (x, bias) = (g.input("x", shape, DType::F64), g.input("bias", [3], DType::F64));

@@ -1,17 +1,17 @@
-//! Images with a channel too few, for machines whose convolutions read several channels at once.
+//! Channel padding for convolutions that read several channels per load.
 //!
 //!   y = x * w = pad(x) * pad(w),   ∂w = slice(pad(x) * ∂y)
 //!
-//! A photograph has three channels where a load has four numbers. With a fourth of zeros, its convolutions are like all others: they need
-//! not be computed in another order of axes, with everything they give turned from one into the other.
+//! RGB inputs have C = 3, but vector loads want C % 4 == 0. With a fourth channel of zeros, their convolutions use the
+//! channels-last layout like all others.
 
-use crate::program::channels_last::LAST;
+use crate::program::channels_last::NHWC;
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, DType, Meta, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
-/// The same program with zeros for channels that are missing to a multiple of `lanes`, where they are fewer than those that are there; for
-/// convolutions of these types and precisions. `None` where it would be no other.
+/// Returns the program with channels padded to a multiple of `lanes`, if that less than doubles them, for convolutions
+/// of these types and precisions. `None` if nothing changes.
 pub(crate) fn padded(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes: usize) -> Option<Program> {
     let mut new = Padded { nodes: vec![], known: HashMap::new() };
     let (mut held, mut changed): (Vec<usize>, bool) = (vec![], false);
@@ -37,7 +37,7 @@ pub(crate) fn padded(program: &Program, takes: impl Fn(DType, Precision) -> bool
 
 struct Padded {
     nodes: Vec<ProgramNode>,
-    /// By node and axis: the same with zeros.
+    /// By node and axis: the padded value.
     known: HashMap<(usize, usize), usize>,
 }
 
@@ -48,7 +48,7 @@ impl Padded {
         self.nodes.len() - 1
     }
 
-    /// A convolution with more channels, where it has too few.
+    /// Pads the channels of a convolution if necessary.
     fn convolution(
         &mut self,
         node: &ProgramNode,
@@ -59,7 +59,7 @@ impl Padded {
         let shape = |id: usize| self.nodes[id].meta.shape.clone();
         let (of_image, of_kernel, mut of_result) = (shape(image), shape(kernel), node.meta.shape.clone());
         let area = |shape: &[usize]| shape[2] * shape[3];
-        // Of the derivative with respect to a kernel, the first axis is that of the channels.
+        // For wgrad, the first axis is the channel axis.
         let is_kernel = area(&of_kernel) > area(&of_result);
         let channels = if is_kernel { of_image[0] } else { of_image[1] };
         let all = channels.next_multiple_of(lanes);
@@ -80,8 +80,7 @@ impl Padded {
         Some(self.push(slice, vec![made], wanted, node))
     }
 
-    /// A value with zeros along an axis, up to this length: once for all who read it in whatever order of axes, and written with the channels
-    /// of an image last.
+    /// Pads an axis of a value with zeros to this length, once for all readers, with the channels of an image last.
     fn with_zeros(&mut self, id: usize, axis: usize, length: usize, like: &ProgramNode) -> usize {
         if let Some(&known) = self.known.get(&(id, axis)) {
             return known;
@@ -94,15 +93,15 @@ impl Padded {
                 self.push(Op::Transpose(order), vec![below], shape, like)
             }
             _ => {
-                let turned = |shape: &[usize]| LAST.map(|axis| shape[axis]).to_vec();
-                let at = LAST.iter().position(|&from| from == axis).unwrap_or(axis);
-                let last = self.push(Op::Transpose(LAST.to_vec()), vec![id], turned(&shape), like);
+                let turned = |shape: &[usize]| NHWC.map(|axis| shape[axis]).to_vec();
+                let at = NHWC.iter().position(|&from| from == axis).unwrap_or(axis);
+                let last = self.push(Op::Transpose(NHWC.to_vec()), vec![id], turned(&shape), like);
                 let mut high = vec![0; 4];
                 high[at] = length - shape[axis];
                 shape[axis] = length;
                 let pad = Op::Pad { low: vec![0; 4], high, interior: vec![0; 4] };
                 let padded = self.push(pad, vec![last], turned(&shape), like);
-                self.push(Op::Transpose(inverse_permutation(&LAST)), vec![padded], shape, like)
+                self.push(Op::Transpose(inverse_permutation(&NHWC)), vec![padded], shape, like)
             }
         };
         self.known.insert((id, axis), made);
@@ -117,7 +116,7 @@ mod tests {
     use bilevel_graph::conformance::{Dice, Inputs, agree, outputs};
     use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector, nn};
 
-    /// Two layers on images with so many channels, with the derivatives of a loss to second order.
+    /// Two layers on images with this many channels, with second-order derivatives of a loss.
     fn network(channels: usize, dtype: DType) -> (Program, Inputs) {
         let g = Graph::new();
         let x = g.input("x", [2, channels, 8, 8], dtype);
@@ -158,11 +157,11 @@ mod tests {
         let (program, _) = network(3, DType::F32);
         let new = padded(&program, |_, _| true, 4).unwrap();
         let pads = |program: &Program| program.nodes.iter().filter(|node| matches!(node.op, Op::Pad { .. })).count();
-        // The image, the kernel, and the direction in which a Hessian product is taken.
+        // The image, the kernel, and the direction of a Hessian-vector product.
         assert_eq!(pads(&new) - pads(&program), 3);
         assert!(padded(&network(4, DType::F32).0, |_, _| true, 4).is_none());
         assert!(padded(&program, |_, precision| precision != Precision::Full, 4).is_none(), "exact convolutions");
-        // With channels last, no convolution is left that reads an image of three.
+        // With channels last, no convolution reads an image of three channels.
         let new = channels_last(&program.with_precision(Precision::Tf32)).unwrap();
         for node in new.nodes.iter().filter(|node| matches!(node.op, Op::Conv(..))) {
             let shapes: Vec<&[usize]> = node.inputs.iter().map(|&input| &new.nodes[input].meta.shape[..]).collect();

@@ -1,35 +1,34 @@
-//! Carried inputs: which of them are updated in place.
+//! In-place updates: which carried inputs are overwritten by the loop that computes their next value.
 
 use crate::fuse::group::{Grouping, Role};
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Kind, Operand};
 use crate::lower::Lowering;
 use crate::schedule::index_checks::index_check;
 use std::collections::HashMap;
 
-/// What a carried input becomes at the end of a step.
+/// The next value of a carried input.
 #[derive(Clone, Debug)]
 pub struct Carry {
     /// The node of the input.
     pub input: usize,
-    /// Where its next value is. Never a constant.
+    /// Its next value. Never a constant.
     pub next: Operand,
-    /// The loop that computes the next value writes each element over the old one, where all who need it read it, unless it has
-    /// memory of its own; everybody else who reads the old value runs before. [Rows that are added](Kind::AddRows) are added there
-    /// likewise. Where false, the next value is copied when the step is over.
+    /// Whether the next value overwrites the old one element by element, or by adding [rows](Kind::AddRows). All other
+    /// readers of the old value then run before. Otherwise the next value is copied at the end of the step.
     pub in_place: bool,
 }
 
-/// Decides for each carry whether the loop that computes the next value can write it over the old one: it reads the old one
-/// only element by element, or adds rows to it, and everybody else who reads it can run before, which the order is made to say.
-pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut Order) -> Vec<Carry> {
+/// Decides which carries are updated in place: the loop must read the old value only element by element, or add rows to
+/// it, and all other readers must be able to run before. Adds the necessary edges to the order.
+pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut TopoOrder) -> Vec<Carry> {
     let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
     for (id, node) in low.nodes.iter().enumerate() {
         for (operand, _) in node.reads() {
             readers.entry(operand).and_modify(|readers| readers.push(id));
         }
     }
-    // What can fail comes first too, so that a step that fails leaves its inputs as they were.
+    // Operations that can fail run before, so that a failed step leaves its inputs unchanged.
     let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| index_check(&low.nodes, id).is_some()).collect();
     let mut carries = vec![];
     for (input, next) in &low.carries {
@@ -40,7 +39,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
                 Kind::AddRows { .. } => made.reads().enumerate().all(|(i, (read, _))| (read == *input) == (i == 0)),
                 _ => grouping.role[node] == Some(Role::Full) && grouping.reads_in_step(&low.nodes, group, *input),
             };
-            // A loop that fails on its way has written some elements already.
+            // A loop that fails midway has already written some elements.
             let fails = grouping.groups[group].members.iter().any(|id| failing.binary_search(id).is_ok());
             (made.is_whole(view) && !grouping.groups[group].invariant && in_step && !fails).then_some(group)
         });
@@ -67,12 +66,12 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { together: 64, gathered: 64, ..LIMITS }
+            Limits { tiny_loop: 64, horizontal_fusion_max: 64, ..LIMITS }
         }
     }
 
-    /// Plans a step that carries a table of 1000 rows, what a function makes of it and of the number of a row, and outputs that
-    /// it makes too: which carries are in place, and bytes of everything that lives in a step.
+    /// Plans a step that carries a table of 1000 rows. Returns which carries are in place, the bytes of arena and
+    /// persistent memory, and the schedule.
     fn planned(make: impl FnOnce(Tensor, Tensor) -> (Tensor, Vec<Tensor>)) -> (Vec<bool>, usize, Schedule) {
         let g = Graph::new();
         let (table, at) = (g.input("table", [1000, 8], DType::F64), g.input("at", [], DType::I32));
@@ -83,11 +82,15 @@ mod tests {
         }
         let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        (schedule.carries.iter().map(|carry| carry.in_place).collect(), map.arena_bytes + map.kept_bytes, schedule)
+        (
+            schedule.carries.iter().map(|carry| carry.in_place).collect(),
+            map.arena_bytes + map.persistent_bytes,
+            schedule,
+        )
     }
 
     #[test]
-    fn a_row_of_a_carried_table_is_changed_where_it_lies_and_no_operation_is_as_large_as_the_table() {
+    fn a_row_of_a_carried_table_is_updated_in_place_without_an_operation_of_the_tables_size() {
         let (in_place, bytes, schedule) = planned(|table, at| {
             let (old, new) = (table.take(at), table.take(at).sin());
             (table + (new - old).scatter_add(at, 0, 1000), vec![old])
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_changed_by_the_same_number_are_all_changed_where_they_lie_after_one_check_of_it() {
+    fn tables_updated_at_the_same_index_are_all_updated_in_place_after_one_check() {
         let g = Graph::new();
         let at = g.input("at", [], DType::I32);
         let mut builder = Program::builder(&g);
@@ -131,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_also_an_output_is_changed_where_it_lies_and_copied_once_at_the_end() {
+    fn a_table_that_is_also_an_output_is_updated_in_place_and_copied_once_at_the_end() {
         let (in_place, bytes, schedule) = planned(|table, at| {
             let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
             (next, vec![next])
         });
         assert_eq!(in_place, [true]);
         assert!(bytes < 1000);
-        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().finish, [0]);
+        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().outputs_to_copy, [0]);
     }
 }

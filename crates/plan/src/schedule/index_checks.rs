@@ -1,4 +1,4 @@
-//! Index checks: which operations can fail at run time. Planning and executors both ask here.
+//! Index checks: the operations that can fail at run time. Planning and executors share this definition.
 
 use crate::ir::node::{Elementwise, Kind, Node};
 
@@ -11,17 +11,17 @@ pub struct IndexCheck {
     pub limit: usize,
 }
 
-/// The check that a node makes; `None` if the node cannot fail, because it has no indices, because they are in range by
-/// construction, or because another node checks them.
+/// Returns the check that a node makes; `None` if it cannot fail, because it has no indices, because they are in range
+/// by construction, or because another node checks them.
 pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
     let node = &nodes[id];
     let (indices, operation, limit) = match &node.kind {
         Kind::Gather { batch } => (1, "gather", node.operands[0].at().map_or(0, |(_, table)| table.shape[*batch])),
         Kind::ScatterAdd { batch } => (0, "scatter_add", node.shape[*batch]),
-        Kind::Fetch { limit, checked: true, .. } => (0, "gather", *limit),
+        Kind::InlineGather { limit, checked: true, .. } => (0, "gather", *limit),
         Kind::CheckIndex { limit, operation } => (0, *operation, *limit),
-        // Another fetch, or a `CheckIndex`, looks at the same indices.
-        Kind::Fetch { checked: false, .. } | Kind::AddRows { .. } => return None,
+        // Another gather, or a `CheckIndex`, checks the same indices.
+        Kind::InlineGather { checked: false, .. } | Kind::AddRows { .. } => return None,
         Kind::Elementwise(
             Elementwise::Copy
             | Elementwise::Unary(_)
@@ -29,15 +29,15 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
             | Elementwise::Select
             | Elementwise::Convert(_)
             | Elementwise::Round(_)
-            | Elementwise::Halve(_)
-            | Elementwise::Restore(_)
+            | Elementwise::ScaleToF16(_)
+            | Elementwise::Unscale(_)
             | Elementwise::Random(..),
         )
         | Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
         | Kind::Dot(..)
         | Kind::Conv(..)
@@ -45,14 +45,14 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
         | Kind::CumSum { .. }
         | Kind::Concat(_)
         | Kind::Pad(_)
-        | Kind::Overlay(_) => return None,
+        | Kind::PadSum(_) => return None,
     };
     let bound = node.operands[indices].at().and_then(|(source, _)| index_bound(&nodes[source]));
     let in_range = bound.is_some_and(|bound| bound <= limit);
     (!in_range).then_some(IndexCheck { operation, limit })
 }
 
-/// The exclusive upper bound of a node's values, if they are indices whose range is known when the program is planned.
+/// Returns the exclusive upper bound of a node's values, if they are indices with a range known at planning time.
 fn index_bound(node: &Node) -> Option<usize> {
     let Kind::WindowArgMax(_) = node.kind else { return None };
     let (_, image) = node.operands[0].at()?;
@@ -72,7 +72,7 @@ mod tests {
         gradient_or_zeros, nn,
     };
 
-    /// A target that fetches short rows inside loops, or does not.
+    /// A target with or without inline gathers.
     struct Machine {
         fetches: bool,
     }
@@ -82,7 +82,7 @@ mod tests {
             LIMITS
         }
 
-        fn fetches(&self) -> bool {
+        fn fuses_gather(&self) -> bool {
             self.fetches
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Programs that use each primitive, with every integer operand an input of the program where its type allows one.
+    /// Programs that use each primitive, with every integer operand a program input if its type allows it.
     fn programs() -> Vec<(Program, Inputs)> {
         type Make = fn(&Graph, Tensor, Tensor) -> Tensor;
         // From a graph, floats `[3, 4]` and integers `[3, 4]`.

@@ -1,33 +1,32 @@
-//! In which order groups run, where several could: those that free more memory than they take at once, otherwise the
-//! one whose work was written first.
+//! Memory-aware list scheduling: groups that free more memory than they allocate run first, otherwise program order.
 //!
-//! A gradient is written in one piece, and what uses it behind it. Run as written, the gradients of all leaves would lie in
-//! memory before the first is used; used as soon as they are there, one of them does.
+//! In program order, the gradients of all parameters would be live before the first is used. Used as soon as they are
+//! ready, only one of them is.
 
 use crate::fuse::group::Grouping;
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Kind, Node};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The bytes a group frees, and where its work was written, with its number.
+/// The bytes a group frees, its program order and its number.
 type Freeing = (usize, Reverse<(Option<usize>, usize)>);
 
-/// Smaller values are not worth another order than the one in which the work was written.
-const WORTH: usize = 1 << 20;
+/// Values of fewer bytes do not change the program order. They hardly affect peak memory.
+const MIN_FREED_BYTES: usize = 1 << 20;
 
-/// The groups that have work, in an order in which they can run. `lasting` nodes are never freed.
-pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &Order) -> Vec<usize> {
+/// Returns the non-empty groups in execution order. `lasting` nodes are never freed.
+pub(crate) fn list_schedule(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &TopoOrder) -> Vec<usize> {
     let count = grouping.groups.len();
-    let mut memory = Memory::new(nodes, lasting, grouping);
+    let mut memory = LiveMemory::new(nodes, lasting, grouping);
     let mut waiting: Vec<usize> = (0..count).map(|g| order.before(g).len()).collect();
-    // A loop merged into another has no members left; when it comes does not matter.
+    // A loop merged into another has no members left; its position does not matter.
     let key = |g: usize| grouping.groups[g].members.last().copied();
     let mut ready = BinaryHeap::new();
-    // Those that free as much as they take, the one that frees the most first. One may stand here and above.
+    // Groups that free at least as much as they allocate, largest first. A group may be in both heaps.
     let mut freeing = BinaryHeap::new();
     let mut done = vec![false; count];
-    let offer = |g: usize, memory: &Memory, freeing: &mut BinaryHeap<Freeing>| {
+    let offer = |g: usize, memory: &LiveMemory, freeing: &mut BinaryHeap<Freeing>| {
         if let Some(freed) = memory.frees(g) {
             freeing.push((freed, Reverse((key(g), g))));
         }
@@ -60,19 +59,19 @@ pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, or
     sequence
 }
 
-/// Which groups still have to read what.
-struct Memory {
-    /// By node: bytes that are free once it has been read, and the groups that have not read it yet.
+/// The remaining readers of each value.
+struct LiveMemory {
+    /// By node: the bytes freed after its last reader, and the groups that have not read it yet.
     bytes: Vec<usize>,
     readers: Vec<Vec<usize>>,
-    /// By group: the nodes of others it reads, and the bytes of its own that others read.
+    /// By group: the nodes of other groups it reads, and the bytes of its own that others read.
     reads: Vec<Vec<usize>>,
     takes: Vec<usize>,
 }
 
-impl Memory {
+impl LiveMemory {
     fn new(nodes: &[Node], lasting: &[bool], grouping: &Grouping) -> Self {
-        let mut memory = Memory {
+        let mut memory = LiveMemory {
             bytes: vec![0; nodes.len()],
             readers: vec![vec![]; nodes.len()],
             reads: vec![vec![]; grouping.groups.len()],
@@ -84,10 +83,10 @@ impl Memory {
             read.dedup();
             read.retain(|&node| grouping.group_of[node] != Some(g));
             for &node in &read {
-                let made = !matches!(nodes[node].kind, Kind::Input | Kind::State(_) | Kind::Table(_));
-                // What the prologue makes stays for the next run.
+                let made = !matches!(nodes[node].kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_));
+                // Values of the prologue stay for the next run.
                 let passes = made && !lasting[node] && nodes[node].invariant == group.invariant;
-                if passes && nodes[node].bytes() >= WORTH {
+                if passes && nodes[node].bytes() >= MIN_FREED_BYTES {
                     memory.bytes[node] = nodes[node].bytes();
                 }
                 memory.readers[node].push(g);
@@ -102,14 +101,14 @@ impl Memory {
         memory
     }
 
-    /// The bytes a group frees, if they are as many as it takes.
+    /// Returns the bytes a group frees, if at least as many as it allocates.
     fn frees(&self, g: usize) -> Option<usize> {
         let freed = (self.reads[g].iter().filter(|&&node| self.readers[node] == [g]))
             .fold(0usize, |sum, &node| sum.saturating_add(self.bytes[node]));
         (freed > 0 && freed >= self.takes[g]).then_some(freed)
     }
 
-    /// Notes that a group has run; the groups that are now the last readers of something.
+    /// Marks a group as run, and returns the groups that are now the last reader of a value.
     fn run(&mut self, g: usize) -> Vec<usize> {
         let mut last = vec![];
         for &node in &self.reads[g] {

@@ -1,17 +1,17 @@
-//! The two halves of a step of which the second can run beside the first of the next step.
+//! The two stages of a software-pipelined step: the late stage runs concurrently with the next early stage.
 //!
 //!   early: θ ← θ − ε·∇L(θ),    late: h ← h + w·∇V(θ)
 //!
-//! What a step carries on is of two kinds. The next step begins with some of it; the rest is only added up from step to step, and nothing
-//! else depends on it. What leads to the first kind is the early half of a step, and all else the late half. Nothing in the early half of
-//! the next step depends on the late half of this one, so both can be under way at once, if they lie in different memory.
+//! The next step begins with some of the carried values; the others are only accumulated, and nothing else depends on
+//! them. The groups that lead to the first kind are the early stage of a step, all others the late stage. The early
+//! stage of the next step does not depend on this late stage, so both can run at once in separate memory.
 
 use crate::schedule::Schedule;
 use crate::schedule::in_place::Carry;
 
 impl Schedule {
-    /// By group: true for those of the late half. `None` where there is no late half, or where the early half is not over with its last group:
-    /// where a value that the next step begins with is copied at the end of a step.
+    /// By group: whether it belongs to the late stage. `None` if there is no late stage, or if a value that the next
+    /// step begins with is copied at the end of a step.
     pub fn late_groups(&self) -> Option<Vec<bool>> {
         let mut number_of = vec![None; self.nodes.len()];
         self.carries.iter().enumerate().for_each(|(number, carry)| number_of[carry.input] = Some(number));
@@ -20,7 +20,7 @@ impl Schedule {
         if early().any(|carry| !carry.in_place) {
             return None;
         }
-        // By group: the groups that it reads from; and by carried input, those that read it.
+        // By group: the groups it depends on; by carried input: the groups that read it.
         let mut needs: Vec<Vec<usize>> = vec![vec![]; self.groups().len()];
         let mut readers: Vec<Vec<usize>> = vec![vec![]; self.carries.len()];
         for (group, members) in self.groups().iter().map(|group| &group.members).enumerate() {
@@ -29,7 +29,7 @@ impl Schedule {
                 number_of[read].into_iter().for_each(|number| readers[number].push(group));
             }
         }
-        // Who reads an old value runs before it is written over.
+        // Readers of an old value run before it is overwritten.
         let writer = |carry: &Carry| carry.next.at().and_then(|(node, _)| self.group_of(node));
         for (carry, readers) in self.carries.iter().zip(&readers).filter(|(carry, _)| carry.in_place) {
             writer(carry).into_iter().for_each(|writer| needs[writer].extend(readers));
@@ -41,7 +41,7 @@ impl Schedule {
                 open.extend(&needs[group]);
             }
         }
-        // An early half that begins with what is only added up would have to wait for it.
+        // An early stage that reads an accumulated value would have to wait for the late stage.
         let begins_late =
             |(readers, is_early): (&Vec<usize>, &bool)| !is_early && readers.iter().any(|&group| leads[group]);
         let late: Vec<bool> = (0..leads.len()).map(|group| group >= self.prologue && !leads[group]).collect();
@@ -49,10 +49,10 @@ impl Schedule {
         (has_both && !readers.iter().zip(&is_early).any(begins_late)).then_some(late)
     }
 
-    /// By carried input: true where what another becomes depends on it.
+    /// By carried input: whether the next value of another depends on it.
     fn depended_on(&self, number_of: &[Option<usize>]) -> Vec<bool> {
         let mut found = vec![false; self.carries.len()];
-        // By node: the last carried input from which it was looked at.
+        // By node: the last carried input from which it was visited.
         let mut seen = vec![usize::MAX; self.nodes.len()];
         for (number, carry) in self.carries.iter().enumerate() {
             let mut open: Vec<usize> = carry.next.at().map(|(node, _)| node).into_iter().collect();

@@ -1,53 +1,54 @@
-//! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
+//! The schedule: a program lowered, grouped and ordered, before memory is assigned.
 
 pub(crate) mod in_place;
 pub(crate) mod index_checks;
 pub(crate) mod list_schedule;
 pub(crate) mod loop_stages;
 
-use crate::fuse::epilogue::attach;
-use crate::fuse::gemm_gemm::join_strips;
+use crate::fuse::epilogue::attach_epilogues;
+use crate::fuse::gemm_gemm::fuse_gemm_gemm;
 use crate::fuse::group;
 use crate::fuse::group::{Access, Group, Grouping, Role};
 use crate::fuse::licm::hoist;
-use crate::fuse::remat::compute_again;
-use crate::fuse::topo_order::Order;
-use crate::internal_error::lacks;
+use crate::fuse::remat::rematerialize;
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Node, Operand};
-use crate::lower::carried_casts::{Seed, are_written_in_place, carry_copies};
-use crate::lower::inline_gather::fetch_in_loops;
+use crate::lower::carried_casts::{InitialCast, are_written_in_place, carry_casts};
+use crate::lower::inline_gather::inline_gathers;
 use crate::lower::lower;
-use crate::lower::narrow_storage::shorten;
+use crate::lower::narrow_storage::narrow_lossless;
 use crate::memory::MemoryMap;
-use crate::memory::alias_policy::Sharing;
+use crate::memory::alias_policy::AliasPolicy;
 use crate::schedule::in_place::{Carry, carries_in_place};
 use crate::schedule::index_checks::{IndexCheck, index_check};
-use crate::schedule::list_schedule::sequence;
+use crate::schedule::list_schedule::list_schedule;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
-/// A program as groups of operations in the order in which they run.
+/// A program as groups of operations in execution order.
 ///
-/// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
-/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`seeds`](Self::seeds); then for each step write
-/// its number to the place of the counter, run the remaining groups in order, and copy the next values of those
-/// [`carries`](Self::carries) that are not updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What
-/// matters for outputs alone need be computed in the last step only: see [`in_every_step`](Self::in_every_step).
+/// To execute the steps a..b, run the groups `0..prologue` once, unless they ran before and the buffers of
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed. Then compute the
+/// [`initial_casts`](Self::initial_casts). For each step, write its number to the counter, run the remaining groups,
+/// and copy the next values of [`carries`](Self::carries) that are not updated in place. Finally copy the outputs in
+/// [`MemoryMap::outputs_to_copy`]. Operations that only outputs depend on need to run in the last step only: see
+/// [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
-    /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
+    /// All operations in topological order. Inputs, tables and dead nodes are in no group.
     pub nodes: Vec<Node>,
     /// The node of each program input.
     pub inputs: Vec<usize>,
-    /// Where each program output is after the last step. Never a constant.
+    /// The operand of each program output after the last step. Never a constant.
     pub outputs: Vec<Operand>,
-    /// What each carried input becomes, and each state.
+    /// The next value of each carried input and of each carried cast.
     pub carries: Vec<Carry>,
-    /// The states that are made before the first step of a run, in order. There are none where the target neither
-    /// [`narrows`](Target::narrows) nor [`halves`](Target::halves).
-    pub seeds: Vec<Seed>,
-    /// How many of the groups, from the first, are the same in every step.
+    /// The casts that are computed before the first step of a run, in order. Empty unless the target has
+    /// [`gemm_reads_bf16`](Target::gemm_reads_bf16) or [`scales_to_f16`](Target::scales_to_f16).
+    pub initial_casts: Vec<InitialCast>,
+    /// The number of leading groups that are loop-invariant.
     pub prologue: usize,
-    /// The program input that holds the number of the step.
+    /// The program input that holds the step number.
     pub step: Option<usize>,
     grouping: Grouping,
     stored: Vec<bool>,
@@ -61,31 +62,31 @@ impl Schedule {
             None => Self::planned(program, target, false)?,
             planned => planned,
         };
-        planned.ok_or_else(|| lacks("a way to run without states"))
+        planned.ok_or_else(|| internal_error("a schedule without carried casts"))
     }
 
-    /// The schedule with copies of carried inputs carried, or without; `None` where that is not worth it.
-    fn planned(program: &Program, target: &dyn Target, states: bool) -> Result<Option<Self>> {
+    /// Plans with or without carried casts; `None` if they do not pay.
+    fn planned(program: &Program, target: &dyn Target, with_carried_casts: bool) -> Result<Option<Self>> {
         let mut low = lower(program, target)?;
-        if states {
-            carry_copies(&mut low);
+        if with_carried_casts {
+            carry_casts(&mut low);
         }
-        if target.fetches()
-            && let Some(fetching) = fetch_in_loops(&low)
+        if target.fuses_gather()
+            && let Some(fetching) = inline_gathers(&low)
         {
             low = fetching;
         }
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
-        if let Some(bytes) = target.limits().again
-            && let Some(fewer) = compute_again(&low, target, &grouping, &order, bytes)
+        if let Some(bytes) = target.limits().remat_min_bytes
+            && let Some(fewer) = rematerialize(&low, target, &grouping, &order, bytes)
         {
             low = fewer;
             (grouping, order) = group(&low, target)?;
         }
-        attach(&low, target, &mut grouping, &mut order)?;
-        join_strips(&low, target, &mut grouping, &mut order);
+        attach_epilogues(&low, target, &mut grouping, &mut order)?;
+        fuse_gemm_gemm(&low, target, &mut grouping, &mut order);
         let carries = carries_in_place(&low, &grouping, &mut order);
         if !are_written_in_place(&low, &carries) {
             return Ok(None);
@@ -94,59 +95,70 @@ impl Schedule {
         let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
         low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
         let prologue = put_in_order(&low.nodes, &lasting, &mut grouping, &order)?;
-        if target.narrows() {
+        if target.gemm_reads_bf16() {
             carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| lasting[node] = true);
-            shorten(&mut low.nodes, &lasting, &grouping);
+            narrow_lossless(&mut low.nodes, &lasting, &grouping);
         }
         let live = low.live();
-        let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
-        let (nodes, outputs, seeds) = (low.nodes, low.outputs, low.seeds);
+        let inputs =
+            low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| internal_error("the memory of an input"))?;
+        let (nodes, outputs, initial_casts) = (low.nodes, low.outputs, low.initial_casts);
         let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
-        let mut schedule =
-            Schedule { nodes, inputs, outputs, carries, seeds, prologue, step, grouping, stored, in_every_step };
+        let mut schedule = Schedule {
+            nodes,
+            inputs,
+            outputs,
+            carries,
+            initial_casts,
+            prologue,
+            step,
+            grouping,
+            stored,
+            in_every_step,
+        };
         schedule.stored = schedule.stored_nodes(&live);
         Ok(Some(schedule))
     }
 
-    /// All groups, in the order in which they run.
+    /// Returns all groups in execution order.
     pub fn groups(&self) -> &[Group] {
         &self.grouping.groups
     }
 
-    /// The group a node belongs to; `None` for inputs, tables, and what nobody reads.
+    /// Returns the group of a node; `None` for inputs, tables and dead nodes.
     pub fn group_of(&self, node: usize) -> Option<usize> {
         self.grouping.group_of[node]
     }
 
-    /// What a node is to its loop; `None` for what is not in a loop.
+    /// Returns the role of a node in its loop; `None` outside loops.
     pub fn role(&self, node: usize) -> Option<Role> {
         self.grouping.role[node]
     }
 
-    /// How a member of a loop reads one of its operands; `None` for a node that is in no loop.
+    /// Returns how a member of a loop reads one of its operands; `None` outside loops.
     pub fn access(&self, member: usize, operand: &Operand) -> Option<Access> {
         let group = self.group_of(member)?;
         let domain = self.groups()[group].domain?;
         self.grouping.access(&self.nodes, (group, domain), (member, self.role(member)?), operand)
     }
 
-    /// True where a node's values must be in memory, because somebody outside its loop reads them or it is in none.
+    /// True if a node's values must be in memory, because it is in no loop or another group reads them.
     pub fn is_stored(&self, node: usize) -> bool {
         self.stored[node]
     }
 
-    /// True where every step must compute a node: what is carried to the next depends on it, or a run can fail in it. All else
-    /// matters for outputs alone, which are those of the last step of a run.
+    /// True if every step must compute a node, because a carried value depends on it or because it can fail. All other
+    /// nodes affect only the outputs, which are those of the last step of a run.
     pub fn in_every_step(&self, node: usize) -> bool {
         self.in_every_step[node]
     }
 
-    /// The check of indices that a node makes; `None` if it cannot fail. Executors report exactly these errors.
+    /// Returns the index check of a node; `None` if it cannot fail. Executors report exactly these errors.
     pub fn index_check(&self, node: usize) -> Option<IndexCheck> {
         index_check(&self.nodes, node)
     }
 
-    /// The program inputs the prologue reads.
+    /// Returns the program inputs that the prologue reads.
     pub fn prologue_inputs(&self) -> Vec<usize> {
         let mut read = vec![false; self.nodes.len()];
         for &id in self.groups()[..self.prologue].iter().flat_map(|group| &group.members) {
@@ -155,27 +167,27 @@ impl Schedule {
         (0..self.inputs.len()).filter(|&input| read[self.inputs[input]]).collect()
     }
 
-    /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
+    /// Assigns memory. `workspaces` are the bytes of workspace that each group needs while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::InTurn)
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Sequential)
     }
 
-    /// The same for an executor that begins a step before the one before it is over: what carried inputs become without being written over
-    /// them shares its place with nothing else, so that every step can have places of its own for it.
-    pub fn lay_out_for_overlap(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::CarriedApart)
+    /// Assigns memory for an executor that overlaps steps: next values of carried inputs that are not updated in place
+    /// share their memory with nothing, so that every step can have its own copy.
+    pub fn lay_out_pipelined(&self, workspaces: &[usize]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::SeparateCarries)
     }
 
-    /// The same for an executor that runs the late half of a step, which these groups are, beside the early half of the next: what lives in
-    /// one half shares no place with what lives in the other.
-    pub fn lay_out_in_halves(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::Halves(late))
+    /// Assigns memory for an executor that overlaps the late stage of a step, which these groups are, with the early
+    /// stage of the next: values of different stages share no memory.
+    pub fn lay_out_in_stages(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Stages(late))
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        // A product is in memory unless an executor keeps it at hand.
-        let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].next.is_some());
-        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !at_hand(id);
+        // A product is in memory unless its group is a GEMM–loop–GEMM fusion.
+        let is_fused = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
+        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !is_fused(id);
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
@@ -191,11 +203,11 @@ impl Schedule {
     }
 }
 
-/// By node: a carried value, or whether a run fails, depends on it.
+/// By node: whether a carried value or a possible failure depends on it.
 fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     let mut found: Vec<bool> = (0..nodes.len()).map(|id| index_check(nodes, id).is_some()).collect();
     carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
-    // A node reads only those before it.
+    // Operands precede their readers.
     for id in (0..nodes.len()).rev() {
         if found[id] {
             nodes[id].reads().for_each(|(read, _)| found[read] = true);
@@ -204,10 +216,10 @@ fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     found
 }
 
-/// Views with more strides than a loop can walk are refused; nobody should meet this.
+/// Refuses views with more strides than a loop supports. No known program has one.
 fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     for node in nodes {
-        // A reduction walks its result by the axes of its operand, which need not merge.
+        // A reduction indexes its result by the axes of its operand, which need not merge.
         let deep = node.reads().any(|(_, view)| match node.kind {
             Kind::Reduce(..) => view.shape.len() > most,
             _ => view.runs().len() > most,
@@ -220,14 +232,13 @@ fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers the groups in the order in which they run, those that are the same in every step first, and says how many these
-/// are.
-fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &Order) -> Result<usize> {
+/// Numbers the groups in execution order, loop-invariant ones first, and returns the number of these.
+fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &TopoOrder) -> Result<usize> {
     let (prologue, body): (Vec<usize>, Vec<usize>) =
-        sequence(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
+        list_schedule(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
     let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
     if prologue.len() + body.len() != planned {
-        return Err(lacks("an order in which every loop can run"));
+        return Err(internal_error("an acyclic order of groups"));
     }
     let running: Vec<Group> = prologue.iter().chain(&body).map(|&g| grouping.groups[g].clone()).collect();
     for (number, group) in running.iter().enumerate() {
@@ -243,11 +254,11 @@ mod tests {
     use crate::target::{LIMITS, Limits};
     use bilevel_graph::{DType, Graph};
 
-    /// One that gathers loops of at most this many elements.
+    /// A target that merges loops of at most this many elements.
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { together: self.0, gathered: self.0, ..LIMITS }
+            Limits { tiny_loop: self.0, horizontal_fusion_max: self.0, ..LIMITS }
         }
     }
 
@@ -257,7 +268,7 @@ mod tests {
         let x = g.input("x", [3], DType::F64);
         let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
         let is_refused = |program: &Program| {
-            let error = Schedule::new(program, &Machine(0)).err().expect("a plan that lacks something is refused");
+            let error = Schedule::new(program, &Machine(0)).err().expect("an incomplete plan is refused");
             assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
         };
         let mut without = program.clone();
@@ -269,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_step_changes_runs_first_and_a_carry_that_others_read_before_is_updated_in_place() {
+    fn invariant_groups_run_first_and_a_carry_that_others_read_before_is_updated_in_place() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
@@ -287,7 +298,7 @@ mod tests {
         }
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         // The sine outlives a run; the sum is computed in its buffer.
-        assert_eq!((map.kept_bytes, map.finish.len()), (128, 0));
+        assert_eq!((map.persistent_bytes, map.outputs_to_copy.len()), (128, 0));
     }
 
     #[test]
@@ -298,11 +309,11 @@ mod tests {
         let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         assert_eq!((schedule.prologue, schedule.prologue_inputs()), (0, vec![]));
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        assert_eq!((map.kept_bytes, map.finish.len()), (0, 0));
+        assert_eq!((map.persistent_bytes, map.outputs_to_copy.len()), (0, 0));
     }
 
     #[test]
-    fn every_step_computes_what_is_carried_or_can_fail_and_nothing_for_outputs_alone() {
+    fn every_step_computes_carried_values_and_checks_but_nothing_for_outputs_alone() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [5], DType::F64));
         let at = g.input("at", [3], DType::I32);
@@ -317,11 +328,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_wait_for_a_loop_do_not_keep_it_apart_from_another() {
+    fn scalars_that_depend_on_a_loop_do_not_prevent_its_fusion_with_another() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let total = g.input("total", [], DType::F64);
-        // The first number is complete after the loop, the second must be there before it.
+        // The first number is complete after the loop; the second is needed before it.
         let sum = (x * y).sum_all() * 2.0 + total;
         let weight = (g.step() + 1.0).convert(DType::F64) * 0.5;
         let program = Program::builder(&g).carry(total, sum).carry(y, y - x * y * weight).build().unwrap();
@@ -335,7 +346,7 @@ mod tests {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let a = g.input("a", [], DType::F64);
-        // Each waits for a loop of its own, or for none.
+        // Each depends on a loop of its own, or on none.
         let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
         let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
         let schedule = Schedule::new(&program, &Machine(64)).unwrap();
@@ -353,8 +364,8 @@ mod tests {
         let mut before = v;
         for pass in ["first", "second"] {
             let x = g.input(pass, [side, side], DType::F32);
-            // What is kept for the way back, a small loop that reads the labels both passes share, and the way back. The second
-            // needs what the first has found.
+            // Values stored for the backward pass, a small loop that reads the labels of both passes, and the backward
+            // pass. The second pass depends on the first.
             let kept = x.matmul(x);
             let error = (kept.matmul(v) - labels) * before;
             let next = (error.broadcast_to([side, side]) * kept).matmul(x);
@@ -369,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_carried_input_becomes_is_read_where_it_lies() {
+    fn the_next_value_of_a_carried_input_is_read_in_place() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [40, 50], DType::F32), g.input("w", [50, 60], DType::F32));
         let next = w - w.sin() * 0.1;
@@ -377,7 +388,7 @@ mod tests {
         let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         assert!(schedule.carries[0].in_place);
-        assert_eq!((map.arena_bytes, map.kept_bytes), (0, 0));
+        assert_eq!((map.arena_bytes, map.persistent_bytes), (0, 0));
         let (node, _) = schedule.carries[0].next.at().unwrap();
         assert_eq!(map.nodes[node], map.nodes[schedule.carries[0].input]);
     }

@@ -1,4 +1,4 @@
-//! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
+//! Direct convolution, and batched im2col into matrices P[n, g, (c, ky, kx), (y, x)].
 
 use crate::codegen::data::copy::Elements;
 use crate::codegen::expr::rounded;
@@ -6,8 +6,8 @@ use crate::codegen::kernel::{Cell, Code, Launch, c_type, reach};
 use bilevel_graph::{ConvDims, DType, Precision};
 use bilevel_plan::{Place, View};
 
-/// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and results of
-/// `[oy, ox]`; written as another type where one is named.
+/// Returns the im2col kernel for images `first..first + images` of a view `[n, channels, h, w]`, a kernel of `[ky, kx]`
+/// and results of `[oy, ox]`, converted to another type if one is given.
 pub(crate) fn patches(
     dims: &ConvDims,
     image: Elements,
@@ -45,13 +45,13 @@ pub(crate) fn patches(
     code.launch_each(count)
 }
 
-/// Terms from which on the threads of a block share a result.
-const LONG: usize = 1024;
-/// Threads that share one.
-const SHARED: usize = 256;
+/// From this many terms on, the threads of a block share a result.
+const MIN_SHARED_TERMS: usize = 1024;
+/// The number of threads that share a result.
+const SHARING_THREADS: usize = 256;
 
-/// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its own, or a block
-/// where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
+/// Returns the direct convolution, for depthwise and small cases. Each result has a thread, or a block if it has many
+/// terms, as in a depthwise wgrad.
 pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
@@ -62,7 +62,7 @@ pub(crate) fn convolution(
     let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
     let count = out.count();
     let terms = inputs * kh * kw;
-    let shared = terms >= LONG && count < 1 << 20;
+    let shared = terms >= MIN_SHARED_TERMS && count < 1 << 20;
     let mut code = Code::default();
     code.reaches(count.max(terms).max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
     if shared {
@@ -81,7 +81,7 @@ pub(crate) fn convolution(
     let [(top, _), (left, _)] = dims.padding;
     let ([sy, sx], [ky, kx], [dy, dx]) = (dims.stride, dims.kernel_dilation, dims.image_dilation);
     if shared {
-        code.line(format!("for (I t = threadIdx.x; t < {}; t += {SHARED}) {{", kh * kw * inputs));
+        code.line(format!("for (I t = threadIdx.x; t < {}; t += {SHARING_THREADS}) {{", kh * kw * inputs));
         code.line(format!("const I a = t / {kw} % {kh}, b = t % {kw};"));
     } else {
         code.line(format!("for (I a = 0; a < {kh}; ++a) for (I b = 0; b < {kw}; ++b) {{"));
@@ -100,14 +100,14 @@ pub(crate) fn convolution(
     code.line(format!("sum = op_fma({left}, {right}, sum);"));
     code.line("}");
     if shared {
-        code.line(format!("sum = across<Sum, {SHARED}>(sum);"));
+        code.line(format!("sum = across<Sum, {SHARING_THREADS}>(sum);"));
         code.line("if (threadIdx.x > 0) return;");
     }
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
-    if shared { code.launch([count, 1], SHARED as u32) } else { code.launch_each(count) }
+    if shared { code.launch([count, 1], SHARING_THREADS as u32) } else { code.launch_each(count) }
 }
 
-/// The lengths of four axes.
+/// Returns the lengths of four axes.
 fn four(shape: &[usize]) -> [usize; 4] {
     std::array::from_fn(|axis| shape.get(axis).copied().unwrap_or(1))
 }

@@ -1,47 +1,49 @@
-//! Images written out for one product with the kernel, and what such a product gives added up into an image.
+//! im2col and col2im kernels for convolutions as a single matrix product.
 //!
-//! With the channels before the places, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y, x)\] for one of all;
-//! with the channels last, P\[(n, y, x), (r, s, c)\]. What is unfolded and what is folded lie alike:
+//! With channels first, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y, x)\] for one of
+//! all; with channels last, P\[(n, y, x), (r, s, c)\]. Both directions use the same layout:
 //!
-//!   unfolded: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\], 0 beyond its borders
-//!   folded: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that meet there, in the order of r and s
+//!   im2col: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\]
+//!   col2im: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that map there, r and s in order
 //!
-//! What is unfolded may have two bytes, and so may the image that is folded; its patches are sums, of four. Numbers of images and channels are arguments where
-//! nothing is to be gained from knowing them, so that the layers of a network which see images of one size share their kernels.
+//! with zeros outside the image.
+//!
+//! im2col may write bf16, and col2im may write a bf16 image from f32 patches. Numbers of images and channels are
+//! arguments if their values gain nothing, so that layers with images of one size share kernels.
 
 use crate::codegen::kernel::{Cell, Code, Launch, reach};
 use crate::conv::canonical::Geometry;
 use bilevel_graph::DType;
 use bilevel_plan::{Place, View};
 
-/// Bytes that are moved at once.
-const WIDE: usize = 16;
-/// Places of a kernel up to which a loop over them is written out.
-const FEW: usize = 25;
+/// The bytes of a vector load.
+const LOAD_BYTES: usize = 16;
+/// The maximum number of kernel taps for which the loop over them is unrolled.
+const MAX_UNROLLED_TAPS: usize = 25;
 const FLOAT: Cell = Cell::Of(DType::F32);
 
-/// Where elements begin: a place, and how many are before the first.
-type From = (Place, isize);
+/// The start of elements: a place, and the elements before the first.
+type Source = (Place, isize);
 
-/// Elements that a thread moves at once: neighbours of an axis of so many.
+/// Returns the vector width for a contiguous axis of this length.
 fn lanes(length: usize, cell: Cell) -> usize {
-    let wide = WIDE / cell.size();
+    let wide = LOAD_BYTES / cell.size();
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
-/// What stands before a loop over the places of a kernel, or over some of them.
+/// Returns the pragma before a loop over taps.
 fn unroll(places: usize) -> &'static str {
-    if places <= FEW { "#pragma unroll" } else { "#pragma unroll 1" }
+    if places <= MAX_UNROLLED_TAPS { "#pragma unroll" } else { "#pragma unroll 1" }
 }
 
-/// Elements from one image to the next, and from one place of the kernel to the next, where channels come before places: the images
-/// together in one matrix, or each in its own.
-fn apart(geometry: &Geometry, together: bool) -> [usize; 2] {
+/// Returns the strides from image to image and from tap to tap, with channels first: for one matrix of all images, or
+/// one per image.
+fn patch_strides(geometry: &Geometry, together: bool) -> [usize; 2] {
     let (Geometry { w: [_, c, r, s], y: [n, _, oy, ox], .. }, plane) = (geometry, geometry.y[2] * geometry.y[3]);
     if together { [plane, n * plane] } else { [c * r * s * oy * ox, plane] }
 }
 
-/// Says how far indices reach.
+/// Notes the largest index.
 fn reaches(code: &mut Code, geometry: &Geometry) {
     let patches = geometry.patch_elements();
     for shape in [geometry.x, [patches, 1, 1, 1]] {
@@ -49,14 +51,14 @@ fn reaches(code: &mut Code, geometry: &Geometry) {
     }
 }
 
-/// Writes out the patches of x; its images together, where each could have a matrix of its own.
-pub(crate) fn unfolded(geometry: &Geometry, together: bool, from: From, to: Place) -> Launch {
-    if geometry.last { unfolded_last(geometry, from, to) } else { unfolded_first(geometry, together, from, to) }
+/// Returns the im2col kernel; `together` for one matrix of all images.
+pub(crate) fn im2col(geometry: &Geometry, together: bool, from: Source, to: Place) -> Launch {
+    if geometry.last { im2col_nhwc(geometry, from, to) } else { im2col_nchw(geometry, together, from, to) }
 }
 
-/// With the channels last. A thread has some channels of a place of the result, and writes them for every place of the kernel: so it
-/// divides by the number of channels once. What it reads for a row of the kernel is under way at once.
-fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch {
+/// With channels last. A thread has some channels of one output position, and writes them for every tap, so it divides
+/// by the number of channels once. The loads for a row of taps are in flight at once.
+fn im2col_nhwc(geometry: &Geometry, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
     let cell = geometry.cell();
@@ -92,8 +94,8 @@ fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch
     code.launch_each(count)
 }
 
-/// With the channels before the places.
-fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to: Place) -> Launch {
+/// With channels first.
+fn im2col_nchw(geometry: &Geometry, together: bool, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let (plane, ([sy, sx], [dy, dx], [top, left])) = (oy * ox, (stride, dilation, padding));
     let lanes = lanes(ox, FLOAT);
@@ -108,7 +110,7 @@ fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to:
     code.line(format!("const I x = {}, y = {}, s = {in_row}, r = {in_column};", at(1, ox), at(ox, oy)));
     code.line(format!("const I u = y * {sy} + r * {dy} - {top}, v = x * {sx} + s * {dx} - {left};"));
     code.line(format!("float p[{lanes}];"));
-    let [of_image, of_place] = apart(geometry, together);
+    let [of_image, of_place] = patch_strides(geometry, together);
     let [channels, of_image, of_place] = [c, of_image, of_place].map(|number| code.count(number as u64));
     code.line(format!("const U channel = i / {};", plane * kh * kw));
     code.line(format!("const I row = (I)channel * {} + u * {w} + v;", h * w));
@@ -121,8 +123,8 @@ fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to:
     code.launch_each(count)
 }
 
-/// Adds up patches into x; of images together, where each could have a matrix of its own.
-pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, first): From) -> Launch {
+/// Returns the col2im kernel; `together` for one matrix of all images.
+pub(crate) fn col2im(geometry: &Geometry, together: bool, from: Place, (place, first): Source) -> Launch {
     let Geometry { x: [n, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
     let lanes = lanes(if geometry.last { c } else { w }, FLOAT);
@@ -143,7 +145,7 @@ pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, f
     if geometry.last {
         code.line(format!("const I image = (I)(i / {}), channel = (I)(i % {c});", c * h * w));
     } else {
-        let [of_image, place_apart] = apart(geometry, together);
+        let [of_image, place_apart] = patch_strides(geometry, together);
         let [channels, of_image, apart] = [c, of_image, place_apart].map(|number| code.count(number as u64));
         code.line(format!("const U channel = i / {};", h * w));
         begin = format!("channel / {channels} * {of_image} + channel % {channels} * {} * {apart}", kh * kw);
@@ -175,8 +177,8 @@ pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, f
     code.launch_each(count)
 }
 
-/// Writes `[a, b, inner]` as `[b, a, inner]`.
-pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_first): From) -> Launch {
+/// Transposes `[a, b, inner]` to `[b, a, inner]`.
+pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): Source, (to, to_first): Source) -> Launch {
     let lanes = lanes(inner, FLOAT);
     let count = a * b * inner / lanes;
     let mut code = Code::default();
@@ -195,17 +197,17 @@ pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_f
 mod tests {
     use super::*;
     use crate::codegen::kernel::Arg;
-    use crate::conv::canonical::Sought;
+    use crate::conv::canonical::ConvPass;
     use crate::conv::im2col::tests::example;
     use bilevel_plan::Region;
 
     const HERE: Place = Place { region: Region::Input(0), offset: 0 };
     const THERE: Place = Place { region: Region::Arena, offset: 0 };
 
-    /// The patches of an image with channels last: images, channels before and after, and the length of a side.
+    /// The im2col kernel with channels last: images, input and output channels, and side length.
     fn last(shape: [usize; 4], narrow: bool) -> Launch {
-        let geometry = Geometry { last: true, narrow, ..example(Sought::Kernel, shape) };
-        unfolded(&geometry, false, (HERE, 24), THERE)
+        let geometry = Geometry { last: true, narrow, ..example(ConvPass::Wgrad, shape) };
+        im2col(&geometry, false, (HERE, 24), THERE)
     }
 
     #[test]
@@ -216,11 +218,11 @@ mod tests {
                 assert_eq!(launch.source.matches(&format!("{how}<{cell}, {lanes}>(")).count(), 1, "{}", launch.source);
             }
             assert_eq!(launch.source.contains("float"), !narrow, "{}", launch.source);
-            // A thread for so many channels of each place.
+            // A thread for this many channels of each position.
             assert_eq!(launch.grid, [(128 * 32 * 32 * 160 / lanes / 256) as u32, 1]);
             assert_eq!(launch.args[1..3], [Arg::Memory(HERE, bytes), Arg::Memory(THERE, 0)]);
         }
-        // Channels that are no whole loads go one by one.
+        // Channels that do not fill whole loads are copied one by one.
         assert!(last([2, 12, 8, 8], true).source.contains("load<bf16, 1>("));
     }
 

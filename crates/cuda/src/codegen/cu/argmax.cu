@@ -1,19 +1,19 @@
-// The place of the largest number: the first of equals, and a NaN is the largest.
+// The index of the largest number: the first of equals, and a NaN is the largest.
 
 template <typename N> struct Placed { N value; int place; };
 
-template <typename N> __device__ __forceinline__ Placed<N> larger(Placed<N> a, Placed<N> b) {
+template <typename N> __device__ __forceinline__ Placed<N> argmax_join(Placed<N> a, Placed<N> b) {
     bool an = a.value != a.value, bn = b.value != b.value;
     bool equal = (an && bn) || a.value == b.value;
     bool second = equal ? b.place < a.place : (bn || (!an && b.value > a.value));
     return second ? b : a;
 }
 
-template <int T, typename N> __device__ __forceinline__ Placed<N> largest_across(Placed<N> x) {
+template <int T, typename N> __device__ __forceinline__ Placed<N> argmax_across(Placed<N> x) {
 #pragma unroll
     for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) {
         Placed<N> y = {__shfl_xor_sync(0xffffffffu, x.value, d), __shfl_xor_sync(0xffffffffu, x.place, d)};
-        x = larger(x, y);
+        x = argmax_join(x, y);
     }
     if (T > 32) {
         __shared__ Placed<N> of_warps[32];
@@ -24,7 +24,7 @@ template <int T, typename N> __device__ __forceinline__ Placed<N> largest_across
 #pragma unroll
         for (int d = 16; d > 0; d /= 2) {
             Placed<N> y = {__shfl_xor_sync(0xffffffffu, x.value, d), __shfl_xor_sync(0xffffffffu, x.place, d)};
-            x = larger(x, y);
+            x = argmax_join(x, y);
         }
     }
     return x;

@@ -1,4 +1,4 @@
-// What every kernel stands on: element types and the functions of the graph's primitives.
+// The base of every kernel: element types and the functions of the graph's primitives.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -13,7 +13,7 @@ template <typename T, int N> __device__ __forceinline__ void store(T* to, const 
     *reinterpret_cast<Vec<T, N>*>(to) = *reinterpret_cast<const Vec<T, N>*>(from);
 }
 
-// Functions of one number.
+// Unary functions.
 
 template <typename T> __device__ __forceinline__ T op_neg(T x) { return -x; }
 template <> __device__ __forceinline__ int op_neg(int x) { return (int)(0u - (u32)x); }
@@ -50,7 +50,7 @@ template <typename T> __device__ __forceinline__ T op_sigmoid(T x) {
     return x != x ? x : below / (T(1) + small);
 }
 
-// Functions of two numbers.
+// Binary functions.
 
 template <typename T> __device__ __forceinline__ T op_add(T a, T b) { return a + b; }
 template <> __device__ __forceinline__ int op_add(int a, int b) { return (int)((u32)a + (u32)b); }
@@ -74,7 +74,7 @@ __device__ __forceinline__ float op_fma(float a, float b, float c) { return fmaf
 __device__ __forceinline__ double op_fma(double a, double b, double c) { return fma(a, b, c); }
 __device__ __forceinline__ int op_fma(int a, int b, int c) { return op_add(op_mul(a, b), c); }
 
-// The same number in another type; to integers toward zero, saturating, NaN as 0.
+// Conversions; to integers toward zero, saturating, NaN as 0.
 
 template <typename T> struct To {
     __device__ __forceinline__ static T of(float x) { return (T)x; }
@@ -87,7 +87,7 @@ template <> struct To<int> {
     __device__ __forceinline__ static int of(int x) { return x; }
 };
 
-// The least number of a type, with which a maximum begins.
+// The lowest number of a type, the identity of a maximum.
 
 template <typename T> struct Least;
 template <> struct Least<float> { __device__ __forceinline__ static float value() { return __int_as_float(0xff800000); } };

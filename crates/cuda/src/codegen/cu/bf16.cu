@@ -1,11 +1,12 @@
-// Numbers with fewer digits: the last D of 23 are rounded away, to the nearest, the even one of two. Newer GPUs have an instruction for 16.
+// Reduced precision: rounds away the last D of 23 mantissa bits, to nearest even. Newer GPUs have an instruction for
+// 16.
 
 __device__ __forceinline__ bool isfinite_bits(u32 bits) { return (bits >> 23 & 0xff) != 0xff; }
 
 template <int D> __device__ __forceinline__ float rounded(float x) {
 #if __CUDA_ARCH__ >= 800
     if (D == 16) {
-        // Of two numbers, of which the lower is 0: of one alone it takes four times as long.
+        // Converts a pair with a lower element of 0: the conversion of a single number is four times slower.
         u32 upper;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(upper) : "f"(x), "f"(0.0f));
         return __uint_as_float(upper);
@@ -23,7 +24,7 @@ struct bf16 {
     __device__ __forceinline__ bf16(float x) {
         u32 all = __float_as_uint(rounded<16>(x));
 #if __CUDA_ARCH__ < 800
-        // A NaN whose digits are in the lower half stays one.
+        // A NaN with a payload only in the lower half stays a NaN.
         if (x != x) all |= 0x400000;
 #endif
         bits = (unsigned short)(all >> 16);
@@ -31,7 +32,7 @@ struct bf16 {
     __device__ __forceinline__ operator float() const { return __uint_as_float((u32)bits << 16); }
 };
 
-// Two of them side by side in a word, the first in its lower half.
+// Packs two of them in a word, the first in its lower half.
 __device__ __forceinline__ u32 pair_of_bf16(float first, float second) {
 #if __CUDA_ARCH__ >= 800
     u32 pair;
@@ -58,7 +59,7 @@ template <int N> __device__ __forceinline__ void store_bf16(bf16* to, const floa
 }
 template <> __device__ __forceinline__ void store_bf16<1>(bf16* to, const float* from) { to[0] = from[0]; }
 
-// The same number stored as a float, for libraries that take no other type.
+// A bf16 value stored as a float, for libraries that take no other type.
 typedef float wide_bf16;
 
 __device__ __forceinline__ wide_bf16 round_to_wide_bf16(float x) { return rounded<16>(x); }

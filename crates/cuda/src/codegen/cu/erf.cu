@@ -1,9 +1,9 @@
-// 1 + erf(x), which is erfc(-x), as a GELU is made of it: with t = |x|,
+// 1 + erf(x) = erfc(-x), as in GELU: with t = |x|,
 //
-//   erfc(t) = 2^(-t·p(t)),   1 + erf(x) = erfc(t) where x is negative, else 2 - erfc(t).
+//   erfc(t) = 2^(-t·p(t)),   1 + erf(x) = erfc(t) if x is negative, else 2 - erfc(t).
 //
-// It is off by about as much as the sum of 1 and erf(x) rounded. The polynomial goes on rising, so that what is far away is 0 or 2. An erf
-// of its own must be right for small numbers too, and takes twice the instructions.
+// Its error is about that of rounding the sum of 1 and erf(x). The polynomial is increasing, so that the limits are 0
+// and 2. A separate erf must also be accurate for small numbers, and takes twice the instructions.
 __device__ __forceinline__ float one_plus_erf(float x) {
     const float P[8] = {1.62790859f, 0.918416381f, 0.148481622f, -0.0282537099f, 0.000774656888f, 0.00148942857f, -0.000445504877f, 4.53584362e-05f};
     const float t = fabsf(x);

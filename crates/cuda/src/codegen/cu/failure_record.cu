@@ -1,4 +1,4 @@
-// Lowers the record of failed index checks, whose layout `failure_record.rs` documents, to an index out of range.
+// Records an index out of range; `failure_record.rs` documents the layout.
 __device__ __forceinline__ void report(u64* error, u64 operation, u64 place, int index) {
     const u64 near = place < LAST_PLACE ? place : LAST_PLACE;
     atomicMin(error + 1 + operation, near << INDEX_BITS | (u64)(u32)index);

@@ -1,7 +1,7 @@
-// What a block keeps of one product for the next, in two bytes each.
+// Asynchronous copies and bf16 rows in shared memory, between the two products of a fused attention.
 
-// Sixteen bytes on their way to shared memory, or zeros; and what a thread has sent has arrived.
-__device__ __forceinline__ void send(void* to, const void* from, bool there) {
+// Copies sixteen bytes to shared memory asynchronously, or zeros; and waits for all copies of this thread.
+__device__ __forceinline__ void cp_async(void* to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800
     const u32 at = (u32)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
@@ -11,48 +11,49 @@ __device__ __forceinline__ void send(void* to, const void* from, bool there) {
     store<u32, 4>((u32*)to, words);
 #endif
 }
-__device__ __forceinline__ void arrived() {
+__device__ __forceinline__ void cp_async_wait_all() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 
-// What a thread has sent is one lot; and all lots have arrived, whatever else is on its way.
-__device__ __forceinline__ void close_lot() {
+// Commits a thread's copies as one group; and waits for all groups.
+__device__ __forceinline__ void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void lots_arrived() {
+__device__ __forceinline__ void cp_async_wait() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 #endif
 }
 
-// Rows of A or columns of B on their way straight into shared memory as a lot, all of the sum at once.
-template <int ROWS, bool ALONG, int FAR, int THREADS, int DEEP> struct Sent : Rows<bf16, ROWS, ALONG, 8, FAR, THREADS, DEEP> {
-    typedef Rows<bf16, ROWS, ALONG, 8, FAR, THREADS, DEEP> All;
-    __device__ __forceinline__ Sent(u32* words, const bf16* from, int rows, int deep) : All(nullptr, 0, 0) {
+// A tile of A or B that is copied asynchronously as one group, all of k at once.
+template <int ROWS, bool ALONG, int LEADING, int THREADS, int K_TILE> struct AsyncTile : TileLoader<bf16, ROWS, ALONG, 8, LEADING, THREADS, K_TILE> {
+    typedef TileLoader<bf16, ROWS, ALONG, 8, LEADING, THREADS, K_TILE> All;
+    __device__ __forceinline__ AsyncTile(u32* words, const bf16* from, int rows, int deep) : All(nullptr, 0, 0) {
 #pragma unroll
         for (int u = 0; u < All::EACH; ++u) {
             int row, k, unit = u * THREADS + threadIdx.x;
             All::place(unit, row, k);
             if (All::COUNT % THREADS != 0 && unit >= All::COUNT) continue;
-            bf16* to = (bf16*)words + (ALONG ? row * (All::Lie::APART * 2) + k : k * All::Lie::PITCH + row);
-            send(to, from + (ALONG ? row * FAR + k : k * FAR + row), row < rows && k < deep);
+            bf16* to = (bf16*)words + (ALONG ? row * (All::Tile::STRIDE * 2) + k : k * All::Tile::PITCH + row);
+            cp_async(to, from + (ALONG ? row * LEADING + k : k * LEADING + row), row < rows && k < deep);
         }
-        close_lot();
+        cp_async_commit();
     }
     __device__ __forceinline__ void read(int) {}
-    __device__ __forceinline__ void keep(u32*) const { lots_arrived(); }
+    __device__ __forceinline__ void store_smem(u32*) const { cp_async_wait(); }
 };
 
-// Adds to `sums` the product of a warp's rows, as `multiply` left them and a loop has changed them, and columns of B. Of what it left, two
-// times eight columns are what tensor cores take as sixteen elements of a row. Warps below so many rows have nothing to do.
+// Accumulates in `sums` the product of a warp's rows, which are accumulators that a loop has transformed, and columns
+// of B. Two times eight columns of them are an operand fragment of sixteen elements. Warps beyond `rows_there` are
+// idle.
 template <typename B, int M, int N>
 __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b, u32* b, float (&sums)[N][4], int rows_there) {
     const int lane = threadIdx.x % 32, t = lane % 4, own = threadIdx.x / 32 * 16;
-    of_b.keep(b);
+    of_b.store_smem(b);
     __syncthreads();
 #if __CUDA_ARCH__ >= 800
 #pragma unroll
@@ -65,33 +66,34 @@ __device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b,
         for (int i = 0; i < N; i += 2) {
             u32 columns[4];
             B::template fragment<true>(b, i * 8, k * 8 + t, columns);
-            Kept<bf16>::multiply(sums[i], parts, columns[0], columns[1]);
-            if (i + 1 < N) Kept<bf16>::multiply(sums[i + 1 < N ? i + 1 : i], parts, columns[2], columns[3]);
+            MmaOperand<bf16>::multiply(sums[i], parts, columns[0], columns[1]);
+            if (i + 1 < N) MmaOperand<bf16>::multiply(sums[i + 1 < N ? i + 1 : i], parts, columns[2], columns[3]);
         }
     }
 #endif
     __syncthreads();
 }
 
-// A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other; and back.
-template <int APART, int LENGTH> __device__ __forceinline__ void bring(u32* words, const bf16* from, int rows) {
+// Copies a warp's rows of LENGTH contiguous elements to rows of STRIDE words in shared memory, asynchronously; and
+// back.
+template <int STRIDE, int LENGTH> __device__ __forceinline__ void load_rows(u32* words, const bf16* from, int rows) {
     for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
-        send((bf16*)(words + unit / (LENGTH / 8) * APART) + unit % (LENGTH / 8) * 8, from + unit * 8, true);
+        cp_async((bf16*)(words + unit / (LENGTH / 8) * STRIDE) + unit % (LENGTH / 8) * 8, from + unit * 8, true);
 }
 
-template <int APART, int LENGTH> __device__ __forceinline__ void leave(const u32* words, bf16* to, int rows) {
+template <int STRIDE, int LENGTH> __device__ __forceinline__ void store_rows(const u32* words, bf16* to, int rows) {
 #pragma unroll 2
     for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
-        store<u32, 4>((u32*)(to + unit * 8), words + unit / (LENGTH / 8) * APART + unit % (LENGTH / 8) * 4);
+        store<u32, 4>((u32*)(to + unit * 8), words + unit / (LENGTH / 8) * STRIDE + unit % (LENGTH / 8) * 4);
 }
 
-// Keeps what `multiply` left a warp, or a loop has made of it: all of its rows, APART words from each other.
-template <int APART, int N> __device__ __forceinline__ void hold(u32* words, const float (&sums)[N][4]) {
+// Stores a warp's accumulators to its rows of STRIDE words in shared memory, as bf16.
+template <int STRIDE, int N> __device__ __forceinline__ void store_fragment(u32* words, const float (&sums)[N][4]) {
     const int lane = threadIdx.x % 32;
-    u32* own = words + lane / 4 * APART + lane % 4;
+    u32* own = words + lane / 4 * STRIDE + lane % 4;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         own[i * 4] = pair_of_bf16(sums[i][0], sums[i][1]);
-        own[i * 4 + 8 * APART] = pair_of_bf16(sums[i][2], sums[i][3]);
+        own[i * 4 + 8 * STRIDE] = pair_of_bf16(sums[i][2], sums[i][3]);
     }
 }

@@ -1,4 +1,4 @@
-// Draws, to the bit those of the specification: every operation is rounded on its own.
+// Random draws, bit for bit those of the specification: every operation is rounded separately.
 
 struct Words { u32 at[4]; };
 
@@ -147,8 +147,8 @@ struct Bits {
     }
 };
 
-// Element number e of a draw, and the whole block that begins with it. The first is a function that is called: kernels in which lanes are
-// no whole block have a draw for every lane, and with all of them written out one took the compiler a second.
+// Element e of a draw, and the whole block that begins with it. The first is not inlined: kernels whose lanes are not
+// whole blocks have a draw per lane, and with all of them inlined one kernel took a second to compile.
 
 template <typename Kind, typename T> __device__ __noinline__ T draw(u64 e, const int* key, const int* counter, u32 stream) {
     constexpr int N = 16 / sizeof(T);

@@ -1,4 +1,4 @@
-// Ways to combine the numbers of a row or of an array.
+// Reductions across the threads of a warp or of a block.
 
 struct Sum {
     template <typename T> __device__ __forceinline__ static T first() { return T(0); }
@@ -8,7 +8,7 @@ struct Max {
     template <typename T> __device__ __forceinline__ static T first() { return Least<T>::value(); }
     template <typename T> __device__ __forceinline__ static T join(T a, T b) { return op_max(a, b); }
 #if __CUDA_ARCH__ >= 800
-    // The same in one instruction; of two zeros, whichever.
+    // The same in one instruction; of two zeros, either.
     __device__ __forceinline__ static float join(float a, float b) {
         float most;
         asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
@@ -17,9 +17,9 @@ struct Max {
 #endif
 };
 
-// Combines a number of each of T neighbouring threads; all T get the result. T is a power of two; where it is more than a
-// warp, the T threads are the whole block. A call that has a number of its own has a place of its own for what warps leave each other, and
-// need not wait until nobody reads what another has left there; nor need it if it comes again after another call.
+// Reduces one number of each of T adjacent threads; all T get the result. T is a power of two; if it exceeds a warp,
+// the T threads are the whole block. Each CALL number has its own slots for partial results of warps, and so needs no
+// barrier before it, unless it directly follows itself.
 template <typename How, int T, int CALL = -1, typename N> __device__ __forceinline__ N across(N x) {
 #pragma unroll
     for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
@@ -30,7 +30,7 @@ template <typename How, int T, int CALL = -1, typename N> __device__ __forceinli
         if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
         __syncthreads();
         if (WARPS <= 8) {
-            // All read the same few words, which takes less time than to pass them on.
+            // All threads read the same few words, which is faster than shuffles.
             x = of_warps[0];
 #pragma unroll
             for (int i = 1; i < WARPS; ++i) x = How::join(x, of_warps[i]);

@@ -1,27 +1,27 @@
-//! Elements put into another order: copies of views, concatenation, padding.
+//! Copies of views, concatenation and padding.
 
-use crate::codegen::data::smem_transpose::{THREADS, Turned};
-use crate::codegen::data::transpose::WIDE;
+use crate::codegen::data::smem_transpose::{SmemTranspose, THREADS};
+use crate::codegen::data::transpose::VECTOR;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type, decode, reach};
 use crate::codegen::load::split;
 use bilevel_graph::DType;
-use bilevel_plan::{Frame, Place, Run, View};
+use bilevel_plan::{Padding, Place, Run, View};
 
-/// Elements in memory: the place of their node, and which of its elements they are.
+/// A view of a node's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Elements<'a> {
     pub place: Place,
     pub view: &'a View,
 }
 
-/// As [`gathered`], unless something failed before it.
-pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
+/// As [`gathered`], unless a check has failed.
+pub(crate) fn copy_unless_failed(from: Elements, dtype: DType, to: Place) -> Launch {
     let mut code = Code::default();
     code.stop_after_report();
     gathered_by(code, from, dtype.into(), to, None)
 }
 
-/// Puts the elements of a view one after the other; written as another type where one is named.
+/// Copies a view to contiguous memory, converted to another type if one is given.
 pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written: Option<&str>) -> Launch {
     gathered_by(Code::default(), from, cell.into(), to, written)
 }
@@ -30,7 +30,7 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     let (count, runs) = (from.view.count(), from.view.runs());
     let as_type = written.unwrap_or(cell.name());
     let value = |read: &str| if written.is_some() { format!("round_to_{as_type}({read})") } else { read.to_string() };
-    if let Some(turned) = Turned::of(&runs) {
+    if let Some(turned) = SmemTranspose::of(&runs) {
         code.reaches(reach(&runs));
         let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
         let blocks = turned.begin(&mut code, count, cell.name());
@@ -39,9 +39,9 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
         turned.in_view(&mut code, |held, place| format!("{target}[{place}] = {};", value(held)));
         return code.launch([blocks, 1], THREADS as u32);
     }
-    // Neighbours that become wider are fewer at once.
+    // Elements that are widened need narrower vectors.
     let widens = cell == Cell::Bf16 && written.is_some();
-    let lanes = beside(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
+    let lanes = beside(&runs, from.view.offset, cell).min(if widens { VECTOR } else { usize::MAX });
     code.reaches(reach(&runs));
     let c = cell.name();
     code.each(count / lanes);
@@ -59,15 +59,14 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     code.launch_each(count / lanes)
 }
 
-/// Puts elements that lie one after the other into the places of a view, whose elements may have two bytes where those have four: they are
-/// rounded then.
+/// Copies contiguous elements to a view, rounded if its elements are narrower.
 pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
     let at_once = |cell: Cell| beside(&runs, to.view.offset, cell);
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let (source, target) = (code.pointer(from, cell, 0), code.pointer(to.place, written, to.view.offset));
-    if let Some(turned) = Turned::of(&runs) {
+    if let Some(turned) = SmemTranspose::of(&runs) {
         let blocks = turned.begin(&mut code, count, written.name());
         turned.in_view(&mut code, |held, place| format!("{held} = {source}[{place}];"));
         code.line("__syncthreads();");
@@ -85,7 +84,7 @@ pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell
     code.launch_each(count / lanes)
 }
 
-/// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
+/// Returns the vector width: 16 bytes, if both ends are contiguous.
 pub(crate) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
     let lanes = 16 / cell.size();
     let whole = |n: isize| n % lanes as isize == 0;
@@ -95,23 +94,23 @@ pub(crate) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
     if aligned { lanes } else { 1 }
 }
 
-/// Threads of a block that share a place along an axis, and most of such places in a grid.
+/// Threads of a block that share a position along an axis, and the maximum number of such positions in a grid.
 const ALONG: usize = 256;
-const MOST_PLACES: usize = 65535;
+const MAX_GRID_ROWS: usize = 65535;
 
-/// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so does a block, and
-/// all its threads read the same part. A part of two bytes may be among others of four.
+/// Concatenates parts along an axis. If enough elements share a position along that axis, a block has one position, and
+/// all its threads read the same part. Parts may have different element sizes.
 pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (to, cell): (Place, Cell)) -> Launch {
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
     let places = shape[..=axis].iter().product::<usize>();
     let count = places * inner;
     let mut code = Code::default();
     let split: Option<Vec<_>> = parts.iter().map(|(part, _)| split(&part.view.runs(), inner)).collect();
-    let shared = split.filter(|_| inner >= ALONG && places <= MOST_PLACES);
+    let shared = split.filter(|_| inner >= ALONG && places <= MAX_GRID_ROWS);
     let at_once = |(part, of): &(Elements, Cell)| {
         if *of == cell { beside(&part.view.runs(), part.view.offset, cell) } else { 1 }
     };
-    // Neighbours of a thread, where a block has a place.
+    // The vector width, if a block has one position.
     let whole = inner.is_multiple_of(16 / cell.size());
     let lanes = if whole { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
     let threads = (inner / lanes).next_multiple_of(32).min(ALONG);
@@ -160,13 +159,13 @@ pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (
     }
 }
 
-/// The sum of parts, of which each lies among zeros.
+/// Returns the sum of padded parts (col2im).
 ///
-///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
+///   y\[i\] = Σ of x\[(i − low) / (interior + 1)\] over the parts x that have such an element
 ///
-/// Along an axis that a part fills, nothing need be asked. Sums are made in the type of the graph.
-pub(crate) fn overlay(
-    parts: &[((Elements, Cell), &Frame)],
+/// Axes that a part fills need no bounds check. Sums are computed in the type of the graph.
+pub(crate) fn pad_sum(
+    parts: &[((Elements, Cell), &Padding)],
     shape: &[usize],
     dtype: DType,
     (to, cell): (Place, Cell),
@@ -183,7 +182,7 @@ pub(crate) fn overlay(
         inner *= shape[axis];
     }
     code.line(format!("{c} sum = {c}(0);"));
-    for ((from, of), Frame { low, interior }) in parts {
+    for ((from, of), Padding { low, interior }) in parts {
         code.reaches(reach(&from.view.runs()));
         let source = code.pointer(from.place, *of, from.view.offset);
         let (mut inside, mut terms) = (vec![], vec![]);
@@ -208,7 +207,7 @@ pub(crate) fn overlay(
         }
         let condition = if inside.is_empty() { "true".to_string() } else { inside.join(" && ") };
         let place = if terms.is_empty() { "0".to_string() } else { terms.join(" + ") };
-        // A single part is copied, with the sign of its zeros.
+        // A single part is copied, preserving the sign of zeros.
         let how = if parts.len() == 1 { "=" } else { "+=" };
         code.line(format!("if ({condition}) sum {how} {source}[{place}];"));
     }

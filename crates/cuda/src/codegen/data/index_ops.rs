@@ -1,15 +1,15 @@
-//! Gather, scatter-add, places of largest elements in windows, running sums and index checks, on dense operands.
+//! Gather, scatter-add, window argmax, cumulative sum and index checks, on dense operands.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
-use bilevel_plan::{Place, Rows};
+use bilevel_plan::{IndexDims, Place};
 
-/// Up to this many updates are looked through by every result.
-const FEW: usize = 32;
+/// Up to this many updates, every result scans all of them.
+const MAX_SCANNED_UPDATES: usize = 32;
 
-/// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
-pub(crate) fn list_bytes(rows: Rows) -> usize {
-    if rows.k <= FEW { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
+/// Returns the bytes of the linked lists of a scatter: a head per result, and a link per update.
+pub(crate) fn list_bytes(rows: IndexDims) -> usize {
+    if rows.k <= MAX_SCANNED_UPDATES { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
 
 /// Reports indices that are not in 0..limit.
@@ -23,9 +23,9 @@ pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation:
     code.launch_each(count)
 }
 
-/// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number reports it.
+/// to[b, k, :] = x[b, indices[b, k], :]. The row of an index out of range is 0, and the operation reports it.
 pub(crate) fn gather(
-    rows: Rows,
+    rows: IndexDims,
     dtype: DType,
     (x, indices, to): (Place, Place, Place),
     operation: Option<usize>,
@@ -53,12 +53,12 @@ pub(crate) fn gather(
     code.launch_each(count)
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
-/// walks the list of its own updates, or, where these are many, all of them.
-pub(crate) fn scatter_add(rows: Rows, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
+/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates of one row are added in the order of k: each result
+/// walks its list or, if it is long, scans all updates.
+pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.n * rows.inner;
-    let mut sums = Sums::new(rows, dtype, places, lists, count);
+    let mut sums = ScatterSums::new(rows, dtype, places, lists, count);
     let (inner, n) = (&sums.inner, &sums.n);
     let own = format!("const U i = e % {inner}, row = e / {inner}, b = row / {n}; const int own = (int)(row % {n});");
     sums.code.line(own);
@@ -68,14 +68,14 @@ pub(crate) fn scatter_add(rows: Rows, dtype: DType, places: (Place, Place, Place
     launches
 }
 
-/// to[b, indices[b, k], :] += updates[b, k, :], onto what is there, unless something failed before it. Updates to one place are added
-/// in the order of k, all of them by one of the threads that have one: no other row is touched.
-pub(crate) fn add_rows(rows: Rows, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
+/// to[b, indices[b, k], :] += updates[b, k, :], in place unless a check has failed. Updates of one row are added in the
+/// order of k by one of its threads; no other row is touched.
+pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;
-    let mut sums = Sums::new(rows, dtype, places, lists, count);
+    let mut sums = ScatterSums::new(rows, dtype, places, lists, count);
     sums.code.stop_after_report();
-    let Sums { at, inner, n, k, heads, .. } = &sums;
+    let ScatterSums { at, inner, n, k, heads, .. } = &sums;
     let mut lines = vec![
         format!("const U i = e % {inner}, unit = e / {inner}, b = unit / {k};"),
         format!("const int own = {at}[unit];"),
@@ -94,10 +94,10 @@ pub(crate) fn add_rows(rows: Rows, dtype: DType, places: (Place, Place, Place), 
     launches
 }
 
-/// Makes the list of the updates of every row, in no particular order, where they are many.
-fn listed(rows: Rows, indices: Place, lists: Place) -> Vec<Launch> {
-    let Rows { batch, n, k, .. } = rows;
-    if k <= FEW {
+/// Builds the lists of updates per row, in arbitrary order, if there are many.
+fn listed(rows: IndexDims, indices: Place, lists: Place) -> Vec<Launch> {
+    let IndexDims { batch, n, k, .. } = rows;
+    if k <= MAX_SCANNED_UPDATES {
         return vec![];
     }
     let mut code = Code::default();
@@ -115,13 +115,13 @@ fn listed(rows: Rows, indices: Place, lists: Place) -> Vec<Launch> {
     vec![empty, code.launch_each(batch * rows.k)]
 }
 
-/// Where the lists have, for every update, the one before it.
-fn nexts(rows: Rows, lists: Place) -> Place {
+/// Returns the address of the links.
+fn nexts(rows: IndexDims, lists: Place) -> Place {
     Place { offset: lists.offset + 4 * rows.batch * rows.n, ..lists }
 }
 
-/// A kernel that adds up the updates of rows, with the names of what it reads and writes.
-struct Sums {
+/// A kernel that sums the updates of rows, with the names of its arguments.
+struct ScatterSums {
     code: Code,
     c: &'static str,
     at: String,
@@ -130,44 +130,44 @@ struct Sums {
     k: String,
     n: String,
     inner: String,
-    /// The last update of every row, and the one before it of every update, where these are listed.
+    /// The heads and links of the lists, if there are any.
     heads: Option<String>,
     next: Option<String>,
 }
 
-impl Sums {
-    /// With a thread for each of this many elements.
+impl ScatterSums {
+    /// Creates it with a thread for each of this many elements.
     fn new(
-        rows: Rows,
+        rows: IndexDims,
         dtype: DType,
         (indices, updates, to): (Place, Place, Place),
         lists: Place,
         count: usize,
     ) -> Self {
-        let Rows { batch, n, k, inner } = rows;
+        let IndexDims { batch, n, k, inner } = rows;
         let mut code = Code::default();
         code.reaches(batch * n.max(k) * inner);
         code.each(count);
         let (at, from, to) =
             (code.pointer(indices, DType::I32, 0), code.pointer(updates, dtype, 0), code.pointer(to, dtype, 0));
         let [k_count, n, inner] = [k, n, inner].map(|length| code.count(length as u64));
-        let heads = (k > FEW).then(|| code.pointer(lists, DType::I32, 0));
-        let next = (k > FEW).then(|| code.pointer(nexts(rows, lists), DType::I32, 0));
-        Sums { code, c: c_type(dtype), at, from, to, k: k_count, n, inner, heads, next }
+        let heads = (k > MAX_SCANNED_UPDATES).then(|| code.pointer(lists, DType::I32, 0));
+        let next = (k > MAX_SCANNED_UPDATES).then(|| code.pointer(nexts(rows, lists), DType::I32, 0));
+        ScatterSums { code, c: c_type(dtype), at, from, to, k: k_count, n, inner, heads, next }
     }
 
-    /// Adds the updates of row `own` of batch `b`, which is row `row` of all, to this, in column `i`: `sum`.
+    /// Emits the sum of the updates of row `own` of batch `b`, in column `i`, starting from this value.
     fn add_up(&mut self, first: &str) {
-        let Sums { code, c, at, from, k, inner, heads, next, .. } = self;
+        let ScatterSums { code, c, at, from, k, inner, heads, next, .. } = self;
         code.line(format!("const int* at = {at} + b * {k};"));
         code.line(format!("const {c}* from = {from} + b * {k} * {inner} + i;"));
         code.line(format!("{c} sum = {c}({first});"));
         let scan = format!("for (U u = 0; u < {k}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner}]);");
         let (Some(heads), Some(next)) = (heads, next) else { return code.line(scan) };
-        // A short list is sorted; the order in which it was made is nobody's.
-        code.line(format!("int list[{FEW}], length = 0;"));
+        // A short list is sorted, because its order is arbitrary.
+        code.line(format!("int list[{MAX_SCANNED_UPDATES}], length = 0;"));
         code.line(format!("int u = {heads}[row];"));
-        code.line(format!("for (; u >= 0 && length < {FEW}; u = {next}[b * {k} + u]) {{"));
+        code.line(format!("for (; u >= 0 && length < {MAX_SCANNED_UPDATES}; u = {next}[b * {k} + u]) {{"));
         code.line("    int place = length++;");
         code.line("    for (; place > 0 && list[place - 1] > u; --place) list[place] = list[place - 1];");
         code.line("    list[place] = u;");
@@ -177,7 +177,7 @@ impl Sums {
     }
 }
 
-/// For every window of every plane `[h, w]`, the flat index of its first largest element; a NaN is the largest.
+/// For every window of every plane `[h, w]`: the flat index of its first largest element; a NaN is the largest.
 pub(crate) fn window_argmax(
     dims: &WindowDims,
     dtype: DType,
@@ -211,7 +211,7 @@ pub(crate) fn window_argmax(
     code.launch_each(count)
 }
 
-/// Running sums along the middle axis of `[outer, n, inner]`.
+/// Cumulative sums along the middle axis of `[outer, n, inner]`.
 pub(crate) fn cumsum(
     (outer, n, inner): (usize, usize, usize),
     reverse: bool,

@@ -1,22 +1,22 @@
-//! Copies of whole arrays in halves, made before the first step of a run.
+//! Initial casts: amax and scaled fp16 copies of carried inputs, before the first step of a run.
 
 use crate::codegen::kernel::{Cell, Code, Launch};
 use bilevel_graph::DType;
 use bilevel_plan::Place;
 
-/// Threads of a block, and most neighbours that each takes at once.
+/// Threads per block, and the maximum vector width.
 const BLOCK: usize = 256;
 const LANES: usize = 4;
-/// How often a thread does so while it looks for the largest.
+/// The number of vectors per thread in the amax kernel.
 const TIMES: usize = 4;
 
-/// Neighbours that a thread takes at once of so many elements.
+/// Returns the vector width for this many elements.
 fn lanes(count: usize) -> usize {
     if count.is_multiple_of(LANES) { LANES } else { 1 }
 }
 
-/// Halves so many elements, whose largest power of two is known.
-pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
+/// Scales this many elements to fp16, given their amax exponent.
+pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let (power, all) = (code.pointer(power, DType::F32, 0), code.count(count as u64));
     let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(to, Cell::Half, 0));
@@ -24,13 +24,13 @@ pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) ->
     code.line(format!("if (e >= {all}) return;"));
     code.line(format!("float v[{lanes}];"));
     code.line(format!("load<float, {lanes}>({from} + e, v);"));
-    code.lanes(lanes, format!("v[j] = halved(v[j], halving(exponent({power}[0])));"));
+    code.lanes(lanes, format!("v[j] = scaled_to_f16(v[j], f16_scale(exponent({power}[0])));"));
     code.line(format!("{}({to} + e, v);", Cell::Half.store(lanes)));
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }
 
-/// Raises a word, which is 0 before, to the largest power of two of so many elements.
-pub(crate) fn largest_of(from: Place, power: Place, count: usize) -> Launch {
+/// Raises a word, initially 0, to the amax exponent of this many elements.
+pub(crate) fn amax_of(from: Place, power: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let all = code.count(count as u64);
     let (from, power) = (code.pointer(from, DType::F32, 0), code.raw_pointer(power, 0, "int"));
@@ -43,6 +43,6 @@ pub(crate) fn largest_of(from: Place, power: Place, count: usize) -> Launch {
     code.lanes(lanes, "most = max(most, power_bits(v[j]));");
     code.line("}");
     code.line(format!("most = across<Max, {BLOCK}>(most);"));
-    code.line(format!("if (threadIdx.x == 0) raise({power}, most);"));
+    code.line(format!("if (threadIdx.x == 0) atomic_amax({power}, most);"));
     code.launch([count.div_ceil(BLOCK * lanes * TIMES), 1], BLOCK as u32)
 }

@@ -1,35 +1,37 @@
-//! What a loop fetches from a table by numbers that it knows: a whole short row for each, of which members take their columns.
+//! Inline gathers: a loop loads the whole short row of each index, and members select their columns.
 //!
-//! row(e) = table[base(e) + index(e)·apart ..][.. apart], zeros where the index is out of range
+//! row(e) = table[base(e) + index(e)·stride ..][.. stride], zeros if the index is out of range
 
 use crate::codegen::body::Members;
 use crate::codegen::kernel::{Cell, c_type, decode, reach};
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{Kind, View, known, lacks};
+use bilevel_plan::{Kind, View, expect, internal_error};
 
-/// Rows: the text of their indices, the table, and where row 0 lies for each element.
-pub(crate) type Fetched = (String, usize, View);
+/// Gathered rows: the expression of their indices, the table, and the view of row 0.
+pub(crate) type GatheredRows = (String, usize, View);
 
 impl Members<'_, '_> {
-    /// The text of what a member fetches, for lane j where it has lanes.
-    pub(crate) fn fetched(&mut self, member: usize) -> Result<String> {
+    /// Returns the expression of a member's gathered value, for lane j if it has lanes.
+    pub(crate) fn gathered_value(&mut self, member: usize) -> Result<String> {
         let node = &self.context.schedule.nodes[member];
-        let Kind::Fetch { apart, limit, .. } = node.kind else { return Err(lacks("what a member fetches")) };
-        let (table, view) = known(node.operands[1].at(), "the table of a fetch", node.location)?;
+        let Kind::InlineGather { stride, limit, .. } = node.kind else {
+            return Err(internal_error("the table of an inline gather"));
+        };
+        let (table, view) = expect(node.operands[1].at(), "the table of an inline gather", node.location)?;
         let index = self.operand(member, &node.operands[0], DType::I32)?;
-        // A column of a row, where all elements take the same one; else a row of one element, wherever it begins.
-        let by_rows = view.strides.iter().all(|stride| stride.unsigned_abs().is_multiple_of(apart));
-        let column = if by_rows { view.offset.rem_euclid(apart as isize) } else { 0 };
+        // A column of a row if all elements read the same one; otherwise a row of one element.
+        let by_rows = view.strides.iter().all(|across| across.unsigned_abs().is_multiple_of(stride));
+        let column = if by_rows { view.offset.rem_euclid(stride as isize) } else { 0 };
         let from = View { offset: view.offset - column, ..view.clone() };
-        let width = if by_rows { apart } else { 1 };
-        let lanes = if self.is_row(member) { 1 } else { self.walk.lanes() };
+        let width = if by_rows { stride } else { 1 };
+        let lanes = if self.is_row(member) { 1 } else { self.mapping.lanes() };
         let key = (index.clone(), table, from.clone());
         let name = match self.rows.get(&key) {
             Some(name) => name.clone(),
             None => {
                 let name = format!("f{}", self.fresh());
                 self.rows.insert(key, name.clone());
-                self.fetch_rows(member, (table, &from), (&index, limit, apart, width), (&name, lanes))?;
+                self.gather_rows(member, (table, &from), (&index, limit, stride, width), (&name, lanes))?;
                 name
             }
         };
@@ -40,30 +42,31 @@ impl Members<'_, '_> {
         Ok(format!("{name}[{lane}][{column}]"))
     }
 
-    /// Where lane j is an element, and its number.
+    /// Returns the condition for lane j to be an element, and its index.
     fn numbered(&self, member: usize) -> (Option<String>, String) {
-        if self.is_row(member) { (None, "row".into()) } else { (self.walk.inside(), self.walk.element()) }
+        if self.is_row(member) { (None, "row".into()) } else { (self.mapping.inside(), self.mapping.element()) }
     }
 
-    fn fetch_rows(
+    fn gather_rows(
         &mut self,
         member: usize,
         (table, from): (usize, &View),
-        (index, limit, apart, width): (&str, usize, usize, usize),
+        (index, limit, stride, width): (&str, usize, usize, usize),
         (name, lanes): (&str, usize),
     ) -> Result<()> {
         let dtype = self.context.schedule.nodes[table].dtype;
         let c = c_type(dtype);
         let runs = from.runs();
-        self.code.reaches(from.count().max(reach(&runs) + limit * apart));
+        self.code.reaches(from.count().max(reach(&runs) + limit * stride));
         let pointer = self.code.pointer(self.context.place(table)?, Cell::Of(dtype), from.offset);
         let limit = self.code.count(limit as u64);
-        // Rows begin at multiples of their width. What one load takes is at most 16 bytes, a power of two.
+        // Rows are aligned to their width. A load is at most 16 bytes, a power of two.
         let at_once = if width.is_power_of_two() { width.min(16 / dtype.size()) } else { 1 };
         let (_, element) = self.numbered(member);
         let place = format!("{pointer} + ({})", decode(&runs, &element));
         self.code.line(format!("alignas(16) {c} {name}[{lanes}][{width}];"));
-        let fetch = format!("fetch<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {apart}, {name}[j]);");
+        let fetch =
+            format!("gather_row<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {stride}, {name}[j]);");
         self.code.lanes(lanes, fetch);
         Ok(())
     }

@@ -1,49 +1,50 @@
-//! Elements put into another order through shared memory, so that whole lines are read and written at both ends.
+//! Transposes through shared memory, so that both reads and writes are coalesced.
 
 use crate::codegen::kernel::{Code, decode};
 use bilevel_plan::{Run, View};
 
 /// Threads of a block.
 pub(crate) const THREADS: usize = 256;
-/// Most neighbours that are few, and least length of an axis across them.
-const FEW: usize = 16;
-const LEAST: usize = 32;
-/// Side of a square of shared memory.
+/// The maximum length of a short contiguous run, and the minimum length of the axis across it.
+const MAX_INNER_RUN: usize = 16;
+const MIN_OUTER_RUN: usize = 32;
+/// The side of a tile in shared memory.
 const SIDE: usize = 32;
 
-/// A view whose last axis lies across the one before it, along which neighbours in memory lie:
+/// A view whose last axis is strided, while the axis before it is contiguous:
 ///
 ///   view\[o, j, i\] = memory\[outer(o) + i·neighbours + j\],   j < neighbours, i < lines
 ///
-/// Few neighbours, as the places of a kernel are whose channels come last elsewhere, are moved together with many lines; of many, as the
-/// channels of an image are, squares are moved.
-pub(crate) struct Turned<'a> {
+/// Short runs, such as the taps of a kernel with channels last, are moved together with many lines. Long runs, such as
+/// the channels of an image, are moved in square tiles.
+pub(crate) struct SmemTranspose<'a> {
     outer: &'a [Run],
     neighbours: usize,
     lines: usize,
 }
 
-/// True where the elements of a view are gathered through shared memory.
-pub(crate) fn is_turned(view: &View) -> bool {
-    Turned::of(&view.runs()).is_some()
+/// True if a view is copied through shared memory.
+pub(crate) fn is_smem_transpose(view: &View) -> bool {
+    SmemTranspose::of(&view.runs()).is_some()
 }
 
-impl<'a> Turned<'a> {
+impl<'a> SmemTranspose<'a> {
     pub fn of(runs: &'a [Run]) -> Option<Self> {
         let [outer @ .., along, across] = runs else { return None };
         let lies = along.stride == 1 && across.stride == along.length as isize;
-        let worth = if along.length > FEW { across.length > FEW } else { across.length >= LEAST };
-        (lies && worth).then_some(Turned { outer, neighbours: along.length, lines: across.length })
+        let worth =
+            if along.length > MAX_INNER_RUN { across.length > MAX_INNER_RUN } else { across.length >= MIN_OUTER_RUN };
+        (lies && worth).then_some(SmemTranspose { outer, neighbours: along.length, lines: across.length })
     }
 
     fn has_few(&self) -> bool {
-        self.neighbours <= FEW
+        self.neighbours <= MAX_INNER_RUN
     }
 
-    /// Shares `count` elements of type `c` out among blocks, whose number it returns. Those of a block begin `at` a place in memory, and at
-    /// the place `first` in the order of the view.
+    /// Distributes `count` elements of type `c` over blocks, and returns their number. A block starts `at` an offset in
+    /// memory, and at `first` in the order of the view.
     pub fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
-        let Turned { outer, neighbours, lines } = *self;
+        let SmemTranspose { outer, neighbours, lines } = *self;
         let matrices = count / (neighbours * lines);
         if self.has_few() {
             let parts = lines.div_ceil(THREADS);
@@ -56,7 +57,7 @@ impl<'a> Turned<'a> {
             return matrices * parts;
         }
         let (across, squares) = (neighbours.div_ceil(SIDE), neighbours.div_ceil(SIDE) * lines.div_ceil(SIDE));
-        // One more in a line, so that the elements of a column lie in different banks.
+        // Padding by one avoids bank conflicts.
         code.line(format!("__shared__ {c} square[{SIDE}][{SIDE} + 1];"));
         code.line(format!("const U o = blockIdx.x / {squares}, left = blockIdx.x % {squares} % {across} * {SIDE};"));
         code.line(format!("const U top = blockIdx.x % {squares} / {across} * {SIDE};"));
@@ -66,7 +67,7 @@ impl<'a> Turned<'a> {
         matrices * squares
     }
 
-    /// Does something with a block's elements in the order of memory: told what holds each of them, and its place there.
+    /// Emits a statement for each element of a block in memory order, given its shared-memory slot and its offset.
     pub fn in_memory(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
         if self.has_few() {
             let each = format!("for (U k = threadIdx.x; k < own; k += {THREADS})");
@@ -78,7 +79,7 @@ impl<'a> Turned<'a> {
 
     /// The same in the order of the view.
     pub fn in_view(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
-        let Turned { neighbours, lines, .. } = *self;
+        let SmemTranspose { neighbours, lines, .. } = *self;
         if self.has_few() {
             let held = format!("held[threadIdx.x * {neighbours} + j]");
             let place = format!("first + j * {lines}");
@@ -88,7 +89,7 @@ impl<'a> Turned<'a> {
         self.squares(code, ["top + x", "left + y + t"], &make("square[x][y + t]", &place));
     }
 
-    /// Does something with each element of a square, which is neighbour k of line i.
+    /// Emits a statement for each element of a tile: element k of line i.
     fn squares(&self, code: &mut Code, [line, column]: [&str; 2], made: &str) {
         code.line(format!("#pragma unroll\n    for (int t = 0; t < {SIDE}; t += {}) {{", THREADS / SIDE));
         code.line(format!("const U i = {line}, k = {column};"));
@@ -107,7 +108,7 @@ mod tests {
 
     const FLOAT: Cell = Cell::Of(DType::F32);
 
-    /// The blocks in which elements in this order are gathered and scattered, where they go through shared memory of this name.
+    /// Returns the number of blocks for a copy in each direction through shared memory of this name.
     fn blocks(name: &str, shape: &[usize], order: &[usize]) -> [Option<u32>; 2] {
         let place = Place { region: Region::Arena, offset: 0 };
         let view = View::contiguous(shape).transpose(order);

@@ -1,77 +1,77 @@
-//! A matrix of 32-bit numbers written the other way round: to[column][line] = from[line][column].
+//! Transposes of f32 matrices: to[column][line] = from[line][column].
 //!
-//! A block reads a square of 64 × 64 along its lines and writes it along its columns, both by 16 bytes at once, with shared memory in
-//! between. The text is the same for all sizes.
+//! A block reads a tile of 64 × 64 by lines and writes it by columns, both in 16-byte vectors, through shared memory.
+//! The text is the same for all sizes.
 
 use crate::codegen::kernel::{Code, Launch};
 use bilevel_plan::Place;
 
-/// Side of a square.
+/// The side of a tile.
 const SIDE: usize = 64;
-/// Numbers of 16 bytes, and threads that have a line of a square between them.
-pub(crate) const WIDE: usize = 4;
-const ACROSS: usize = SIDE / WIDE;
-/// Threads of a block, the lines they take at once, and how often they do.
+/// f32 elements of 16 bytes, and threads per line of a tile.
+pub(crate) const VECTOR: usize = 4;
+const ACROSS: usize = SIDE / VECTOR;
+/// Threads per block, lines per pass, and passes per tile.
 const THREADS: usize = 256;
 const LINES: usize = THREADS / ACROSS;
 const TIMES: usize = SIDE / LINES;
 
-/// Lines of so many neighbours, so far apart.
+/// Lines of this length with this stride.
 #[derive(Clone, Copy)]
-pub(crate) struct Lines {
+pub(crate) struct TransposeShape {
     pub count: usize,
     pub length: usize,
-    pub apart: usize,
+    pub stride: usize,
 }
 
-impl Lines {
-    /// As they lie after the transpose, with every line at a multiple of 16 bytes.
-    pub fn turned(self) -> Lines {
-        Lines { count: self.length, length: self.count, apart: self.count.next_multiple_of(WIDE) }
+impl TransposeShape {
+    /// Returns the shape of the transpose, with every line aligned to 16 bytes.
+    pub fn turned(self) -> TransposeShape {
+        TransposeShape { count: self.length, length: self.count, stride: self.count.next_multiple_of(VECTOR) }
     }
 
-    /// Numbers from the first line to behind the last.
+    /// Returns the extent in elements.
     pub fn reach(self) -> usize {
-        self.count * self.apart
+        self.count * self.stride
     }
 }
 
-/// Writes the transpose of lines to where they lie as [`Lines::turned`]; what is between them becomes 0. Every line must begin at a
-/// multiple of 16 bytes.
-pub(crate) fn transposed(lines: Lines, (place, bytes): (Place, isize), to: Place) -> Launch {
+/// Writes the transpose in the layout of [`TransposeShape::turned`]; the padding between lines becomes 0. Every line
+/// must be aligned to 16 bytes.
+pub(crate) fn transposed(lines: TransposeShape, (place, bytes): (Place, isize), to: Place) -> Launch {
     let turned = lines.turned();
     let mut code = Code::default();
-    // An index may be that of the last number of a square which is cut off.
-    code.reaches((lines.count + SIDE) * lines.apart + SIDE);
-    code.reaches((turned.count + SIDE) * turned.apart + SIDE);
+    // An index may be that of the last element of a partial tile.
+    code.reaches((lines.count + SIDE) * lines.stride + SIDE);
+    code.reaches((turned.count + SIDE) * turned.stride + SIDE);
     let squares = [lines.length.div_ceil(SIDE), lines.count.div_ceil(SIDE)];
     let (from, to) = (code.raw_pointer(place, bytes, "float"), code.raw_pointer(to, 0, "float"));
-    let [count, length, apart, to_apart, across] =
-        [lines.count, lines.length, lines.apart, turned.apart, squares[0]].map(|number| code.count(number as u64));
-    // One more in a line of shared memory, so that the numbers of a column lie in different banks.
+    let [count, length, stride, to_stride, across] =
+        [lines.count, lines.length, lines.stride, turned.stride, squares[0]].map(|number| code.count(number as u64));
+    // Padding by one avoids bank conflicts.
     code.line(format!("__shared__ float square[{SIDE}][{SIDE} + 1];"));
     code.line(format!("const U left = blockIdx.x % {across} * {SIDE}, top = blockIdx.x / {across} * {SIDE};"));
-    code.line(format!("const U first = threadIdx.x % {ACROSS} * {WIDE}, own = threadIdx.x / {ACROSS};"));
-    // All reads are on their way before the first is needed.
-    code.line(format!("float v[{TIMES}][{WIDE}];"));
+    code.line(format!("const U first = threadIdx.x % {ACROSS} * {VECTOR}, own = threadIdx.x / {ACROSS};"));
+    // All loads are in flight before the first is needed.
+    code.line(format!("float v[{TIMES}][{VECTOR}];"));
     let times = |code: &mut Code| code.line(format!("#pragma unroll\n    for (int t = 0; t < {TIMES}; ++t) {{"));
     times(&mut code);
     code.line(format!("const U line = top + own + t * {LINES}, column = left + first;"));
-    code.line(format!("const float* at = {from} + (line * {apart} + column);"));
-    code.line(format!("const bool whole = line < {count} && column + {WIDE} <= {length};"));
-    code.line(format!("if (whole) load<float, {WIDE}>(at, v[t]);"));
+    code.line(format!("const float* at = {from} + (line * {stride} + column);"));
+    code.line(format!("const bool whole = line < {count} && column + {VECTOR} <= {length};"));
+    code.line(format!("if (whole) load<float, {VECTOR}>(at, v[t]);"));
     code.line("else");
-    code.lanes(WIDE, format!("v[t][j] = line < {count} && column + j < {length} ? at[j] : 0.0f;"));
+    code.lanes(VECTOR, format!("v[t][j] = line < {count} && column + j < {length} ? at[j] : 0.0f;"));
     code.line("}");
     times(&mut code);
-    code.lanes(WIDE, format!("square[own + t * {LINES}][first + j] = v[t][j];"));
+    code.lanes(VECTOR, format!("square[own + t * {LINES}][first + j] = v[t][j];"));
     code.line("}");
     code.line("__syncthreads();");
     times(&mut code);
     code.line(format!("const U column = left + own + t * {LINES}, line = top + first;"));
-    code.line(format!("if (column < {length} && line < {to_apart}) {{"));
-    code.lanes(WIDE, format!("v[t][j] = square[first + j][own + t * {LINES}];"));
-    code.line(format!("store<float, {WIDE}>({to} + (column * {to_apart} + line), v[t]);"));
+    code.line(format!("if (column < {length} && line < {to_stride}) {{"));
+    code.lanes(VECTOR, format!("v[t][j] = square[first + j][own + t * {LINES}];"));
+    code.line(format!("store<float, {VECTOR}>({to} + (column * {to_stride} + line), v[t]);"));
     code.line("}");
     code.line("}");
     code.launch([squares[0] * squares[1], 1], THREADS as u32)
@@ -84,7 +84,7 @@ mod tests {
 
     fn example(count: usize, length: usize) -> Launch {
         let here = Place { region: Region::Arena, offset: 0 };
-        transposed(Lines { count, length, apart: length.next_multiple_of(WIDE) }, (here, 0), here)
+        transposed(TransposeShape { count, length, stride: length.next_multiple_of(VECTOR) }, (here, 0), here)
     }
 
     #[test]
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn lines_of_the_transpose_begin_at_multiples_of_16_bytes() {
-        let turned = Lines { count: 270, length: 260, apart: 264 }.turned();
-        assert_eq!((turned.count, turned.length, turned.apart, turned.reach()), (260, 270, 272, 260 * 272));
+        let turned = TransposeShape { count: 270, length: 260, stride: 264 }.turned();
+        assert_eq!((turned.count, turned.length, turned.stride, turned.reach()), (260, 270, 272, 260 * 272));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Products of many small matrices by tensor cores, wherever the matrices lie.
+//! Batched products of small matrices by tensor cores, for arbitrary batch strides.
 //!
-//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance. Libraries want all matrices at
-//! one distance and rows that begin at multiples of 16 bytes; these are read, and their results written, as they lie among others. The order
-//! of sums is the same in every run.
+//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: for instance the heads of an attention.
+//! Libraries need one batch stride and rows aligned to 16 bytes; this kernel reads and writes matrices in place. The
+//! order of summation is deterministic.
 
 use crate::codegen::gemm::naive::{batch_runs, reaches};
 use crate::codegen::kernel::{Cell, Code, Launch, decode};
@@ -10,42 +10,45 @@ use crate::gemm::lower::Start;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize};
 
-/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
-const LONGEST: usize = 256;
-const SUMMED: usize = 96;
-/// Products that are many.
-const MANY: usize = 16;
-/// Rows of a warp, and most warps of a block.
+/// The maximum side of a small matrix, and the maximum k for which an operand strided along k is read by elements:
+/// beyond these the library is faster.
+const MAX_SIDE: usize = 256;
+const MAX_STRIDED_K: usize = 96;
+/// The minimum batch: for fewer products the library is used.
+const MIN_BATCH: usize = 16;
+/// Rows per warp, and the maximum number of warps per block.
 const ROWS: usize = 16;
 const WARPS: usize = 4;
-/// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
+/// Columns of an MMA instruction, and the maximum number of columns per block: accumulators are in registers.
 const COLUMNS: usize = 8;
-const WIDEST: usize = 104;
-/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes at once.
-const DEEP: usize = 32;
-const DEEPER: usize = 64;
+const MAX_BLOCK_COLUMNS: usize = 104;
+/// Elements of k per shared-memory tile; the second for bf16 operands that are both read by 16 bytes.
+const K_TILE: usize = 32;
+const K_TILE_BF16: usize = 64;
 
-/// True where products of this size are ours.
+/// True if products of this size use this kernel.
 pub(crate) fn is_small(size: &DotSize) -> bool {
-    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=LONGEST).contains(side));
-    small && size.batch >= MANY && size.precision != Precision::Full
+    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=MAX_SIDE).contains(side));
+    small && size.batch >= MIN_BATCH && size.precision != Precision::Full
 }
 
-/// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
-pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
+/// Returns the kernel, if it applies and each operand is contiguous along one axis.
+pub(crate) fn batched_mma(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
     let size = layout.size(precision);
     let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
     if !is_small(&size) || a.2 != cell || b.2 != cell {
         return None;
     }
-    let (left, right) = (Lies::new(layout, 0, a.1, cell)?, Lies::new(layout, 1, b.1, cell)?);
+    let (left, right) = (OperandLayout::new(layout, 0, a.1, cell)?, OperandLayout::new(layout, 1, b.1, cell)?);
     let DotLayout { m, n, k, .. } = *layout;
-    if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
+    if k > MAX_STRIDED_K
+        && [&left, &right].iter().any(|operand_layout| !operand_layout.along && operand_layout.at_once == 1)
+    {
         return None;
     }
-    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|lies| lies.at_once > 1);
-    let deep = if wide && k > DEEP { DEEPER } else { DEEP };
-    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
+    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|operand_layout| operand_layout.at_once > 1);
+    let deep = if wide && k > K_TILE { K_TILE_BF16 } else { K_TILE };
+    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(MAX_BLOCK_COLUMNS));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
     let runs = |side: usize| batch_runs(layout, side);
@@ -56,14 +59,15 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
-    // Rows of two bytes are shared out evenly; of four, they are read faster from multiples of 64 on.
+    // bf16 rows are distributed evenly; f32 rows are read faster from multiples of 64.
     let [own, next] = ["part", "(part + 1)"].map(|part| match cell {
         Cell::Bf16 => first_row(part, m, down),
         _ => format!("{part} * {rows}"),
     });
     code.line(format!("const int i = {own}, there = min({m}, {next}) - i;"));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
-    let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
+    let [of_a, of_b] = [(&left, rows), (&right, columns)]
+        .map(|(operand_layout, rows)| operand_layout.text(cell, [rows, threads, deep]));
     code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
     code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
@@ -73,14 +77,13 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
 
-/// The text of the first row of a part, where so many rows are shared out evenly: every part has as many warps with rows as the others, or
-/// one fewer.
+/// Returns the expression of the first row of a part, if rows are distributed evenly: the numbers of active warps
+/// differ by at most one.
 pub(crate) fn first_row(part: &str, rows: usize, parts: usize) -> String {
     format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
 }
 
-/// Neighbours of a row that are written at once, of results that begin so many elements after a place in memory: four, where all begin at
-/// multiples of that and none is beyond an end.
+/// Returns the vector width of stores: four if all rows and the start are aligned to it, otherwise one.
 pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
     let whole = |n: isize| n % 4 == 0;
     let apart = layout.batch.iter().all(|(_, strides)| whole(strides[2]));
@@ -88,19 +91,19 @@ pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
     if four { 4 } else { 1 }
 }
 
-/// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
-pub(crate) struct Lies {
-    /// Neighbours of a row are neighbours in memory, else those of a column.
+/// The layout of an operand as rows along k: those of A, or the columns of B.
+pub(crate) struct OperandLayout {
+    /// Whether rows are contiguous; otherwise columns are.
     pub along: bool,
-    /// From one of the others to the next.
+    /// The stride along the other axis.
     pub far: isize,
-    /// Neighbours that are read at once.
+    /// The vector width of loads.
     pub at_once: usize,
 }
 
-impl Lies {
-    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have
-    /// neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
+impl OperandLayout {
+    /// Returns the layout of an operand; `None` if it is contiguous along neither axis, or a matrix exceeds 32-bit
+    /// offsets.
     pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
@@ -109,21 +112,27 @@ impl Lies {
             (1, far) => (false, far, free),
             _ => return None,
         };
-        if far.unsigned_abs().saturating_mul(LONGEST) > i32::MAX as usize {
+        if far.unsigned_abs().saturating_mul(MAX_SIDE) > i32::MAX as usize {
             return None;
         }
-        // As many as 16 bytes hold, where all begin at multiples of that, as places do, and none is beyond an end.
+        // A 16-byte vector, if everything is aligned to it.
         let wide = 16 / cell.size();
         let whole = |n: isize| n % wide as isize == 0;
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
         let aligned = whole(first) && whole(far) && batch;
         let at_once = if aligned && length.is_multiple_of(wide) { wide } else { 1 };
-        Some(Lies { along: is_along, far, at_once })
+        Some(OperandLayout { along: is_along, far, at_once })
     }
 
-    /// As the type that reads so many rows by so many threads, so much of the sum at a time.
+    /// Returns the C type that loads a tile of this many rows by this many threads.
     pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
-        format!("Rows<{}, {rows}, {}, {}, {}, {threads}, {deep}>", cell.name(), self.along, self.at_once, self.far)
+        format!(
+            "TileLoader<{}, {rows}, {}, {}, {}, {threads}, {deep}>",
+            cell.name(),
+            self.along,
+            self.at_once,
+            self.far
+        )
     }
 }
 
@@ -140,19 +149,25 @@ mod tests {
         let layout = DotLayout { m: places, n: places, k: 64, a: (2304, 1), b: (1, 2304), c, batch };
         let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
         let start = |offset, cell| (Place { region: Region::Arena, offset }, first, cell);
-        tiles(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
+        batched_mma(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
     }
 
     #[test]
-    fn heads_are_read_where_they_lie_16_bytes_at_once_where_that_is_possible() {
+    fn heads_are_read_in_place_by_16_bytes_if_possible() {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Two tiles of 104 columns, four of 64 rows, for each of 96 heads.
         assert_eq!((launch.grid, launch.block), ([96 * 8, 1], 128));
-        for of in ["Rows<float, 64, true, 4, 2304, 128, 32> a(", "Rows<float, 104, true, 4, 2304, 128, 32> b("] {
+        for of in
+            ["TileLoader<float, 64, true, 4, 2304, 128, 32> a(", "TileLoader<float, 104, true, 4, 2304, 128, 32> b("]
+        {
             assert!(launch.source.contains(of), "{}", launch.source);
         }
-        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
-        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
+        assert!(
+            scores(197, 0, Precision::Bf16).unwrap().source.contains("TileLoader<bf16, 64, true, 8, 2304, 128, 64>")
+        );
+        assert!(
+            scores(197, 2, Precision::Tf32).unwrap().source.contains("TileLoader<float, 64, true, 1, 2304, 128, 32>")
+        );
     }
 
     #[test]
@@ -176,7 +191,7 @@ mod tests {
             let a = if transposed { (1, places as isize) } else { (places as isize, 1) };
             let layout = DotLayout { m: places, n: 64, k: places, a, b: (2304, 1), c: (768, 1), batch };
             let start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
-            tiles(&layout, Precision::Tf32, start, start, start).is_some()
+            batched_mma(&layout, Precision::Tf32, start, start, start).is_some()
         };
         assert!(of(197, false) && !of(197, true));
         assert!(of(200, true), "16 bytes at once");

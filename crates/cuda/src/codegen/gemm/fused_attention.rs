@@ -1,47 +1,47 @@
-//! A loop over rows between two products in `Bf16`, by tensor cores: the softmax of an attention, and its derivative.
+//! Fused attention: a loop over rows between two `Bf16` products, such as the softmax and its derivative.
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
 //!
-//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor
-//! cores leave it, where the loop makes G of it, which is as they take it for the second product. What others read of C₁ and G is written
-//! from shared memory, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps
-//! wait for each other only while they read B₁ and B₂, which they share.
+//! A block computes up to 64 whole rows of one matrix, 16 per warp. Their part of C₁ stays in accumulator registers,
+//! where the loop turns it into G, which already is an operand fragment of the second product. Stored values of C₁ and
+//! G are written through shared memory, and one array of the same shape is read through it, so that accesses are
+//! coalesced. Warps synchronise only while they load B₁ and B₂, which they share.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::expr::rounded;
-use crate::codegen::gemm::batched_mma::{Lies, first_row, is_small, written_at_once};
+use crate::codegen::gemm::batched_mma::{OperandLayout, first_row, is_small, written_at_once};
 use crate::codegen::gemm::naive::{batch_runs, reaches};
 use crate::codegen::kernel::{Cell, Code, Launch, decode};
-use crate::codegen::load::Brought;
+use crate::codegen::load::SmemOperand;
 use crate::codegen::loops::rows::WARP;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{Precision, Result};
-use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
+use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, expect, internal_error};
 use std::collections::BTreeSet;
 
-/// Rows of a warp, and of the strip.
-const OWN: usize = 16;
+/// Rows per warp, and per block.
+const WARP_ROWS: usize = 16;
 const WARPS: usize = 4;
-const ROWS: usize = OWN * WARPS;
+const ROWS: usize = WARP_ROWS * WARPS;
 const THREADS: usize = WARPS * WARP;
-/// Columns that a warp computes at once, which is also how many elements 16 bytes hold.
+/// Columns of an MMA instruction, which is also the number of bf16 elements in 16 bytes.
 const COLUMNS: usize = 8;
-/// Most columns of the second product: threads have its sums in registers.
-const WIDEST: usize = 128;
-/// Elements of the first sum that are kept at a time.
-const DEEP: usize = 64;
-/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough for rows of
-/// this length, and one less for longer ones.
-const AT_ONCE: usize = 3;
-const LONG: usize = 208;
+/// The maximum number of columns of the second product: its accumulators are in registers.
+const MAX_OUTPUT_COLUMNS: usize = 128;
+/// Elements of the first k per shared-memory tile.
+const K_TILE: usize = 64;
+/// Blocks per multiprocessor, so that one computes while another waits: registers suffice for rows up to this length,
+/// and for one block less for longer rows.
+const BLOCKS_PER_SM: usize = 3;
+const MAX_FULL_OCCUPANCY_ROW: usize = 208;
 
-/// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
-const MOST_BYTES: usize = 96 << 10;
+/// The maximum shared memory per block in bytes, available on every GPU with these instructions.
+const MAX_SMEM_BYTES: usize = 96 << 10;
 
-/// True where the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with both. In `Tf32` it
-/// is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows: three kernels are faster then.
-pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
+/// True if these two products and the loop between them become one kernel. Not in `Tf32`, which needs twice the shared
+/// memory, nor if the loop reads several arrays of the same shape: three kernels are faster then.
+pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
     let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
         (&nodes[product].kind, &nodes[next].kind)
     else {
@@ -53,12 +53,14 @@ pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: 
     let is_short = |id: usize| nodes[id].narrow && nodes[id].reads().all(|(read, _)| nodes[read].narrow);
     let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
         let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
-        offset.and_then(|offset| Lies::new(layout, side, offset, Cell::Bf16)).is_some_and(|lies| lies.at_once > 1)
+        offset
+            .and_then(|offset| OperandLayout::new(layout, side, offset, Cell::Bf16))
+            .is_some_and(|operand_layout| operand_layout.at_once > 1)
     };
     others.len() <= 1
         && [first, second].into_iter().all(|layout| is_small(&layout.size(Precision::Bf16)))
-        && second.n <= WIDEST
-        && Room::new(first, second).bytes() <= MOST_BYTES
+        && second.n <= MAX_OUTPUT_COLUMNS
+        && SmemLayout::new(first, second).bytes() <= MAX_SMEM_BYTES
         && first.n.is_multiple_of(COLUMNS)
         && is_short(product)
         && is_short(next)
@@ -67,76 +69,86 @@ pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: 
         && by_16_bytes(second, next, 1)
 }
 
-/// One product of a strip.
-struct Part<'a> {
+/// One of the two products.
+struct AttentionGemm<'a> {
     layout: &'a DotLayout,
     id: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> AttentionGemm<'a> {
     fn new(context: &Context<'a>, id: Option<usize>) -> Result<Self> {
         let layout = id.and_then(|id| match &context.schedule.nodes[id].kind {
-            Kind::Dot(layout, _) => Some(Part { layout, id }),
+            Kind::Dot(layout, _) => Some(AttentionGemm { layout, id }),
             _ => None,
         });
-        layout.ok_or_else(|| lacks("a product of a strip"))
+        layout.ok_or_else(|| internal_error("a product of a fused attention"))
     }
 
-    /// Sums of a thread, four by four.
+    /// Returns the number of accumulator fragments per thread.
     fn sums(&self) -> usize {
         columns(self.layout) / COLUMNS
     }
 
-    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
-    fn operand(&self, context: &Context, code: &mut Code, side: usize) -> Result<(Lies, String, usize, String)> {
+    /// Returns the layout of an operand, the expression of its first row, the number of rows to read, and the
+    /// expression of how many exist.
+    fn operand(
+        &self,
+        context: &Context,
+        code: &mut Code,
+        side: usize,
+    ) -> Result<(OperandLayout, String, usize, String)> {
         let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
-        let (read, view) = known(node.operands[side].at(), "the memory of an operand", node.location)?;
-        let lies = known(Lies::new(layout, side, view.offset, Cell::Bf16), "how an operand lies", node.location)?;
+        let (read, view) = expect(node.operands[side].at(), "the memory of an operand", node.location)?;
+        let operand_layout = expect(
+            OperandLayout::new(layout, side, view.offset, Cell::Bf16),
+            "the layout of an operand",
+            node.location,
+        )?;
         let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
-            (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
+            (operand_layout, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
         } else {
-            (lies, at, columns(layout), layout.n.to_string())
+            (operand_layout, at, columns(layout), layout.n.to_string())
         })
     }
 }
 
 /// The shared memory of a block, in words.
-struct Room {
-    /// From one row of the strip to the next: lanes of a warp that read at once never meet in a bank.
-    apart: usize,
-    /// Elements of the second sum, all of which are kept.
+struct SmemLayout {
+    /// The row stride, chosen to avoid bank conflicts.
+    row_stride: usize,
+    /// Elements of the second k, all of which are in shared memory.
     deep: usize,
-    /// For the operands of a product.
-    kept: [usize; 2],
+    /// The tiles of the operands of a product.
+    operands: [usize; 2],
 }
 
-impl Room {
+impl SmemLayout {
     fn new(first: &DotLayout, second: &DotLayout) -> Self {
-        // Warps read two times eight columns at once.
-        let kept = |rows: usize, deep: usize| {
+        // Warps load two times eight columns at once.
+        let tile = |rows: usize, deep: usize| {
             let words = deep / 2;
             ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
         };
         let deep = second.k.next_multiple_of(2 * COLUMNS);
-        let kept_b = kept(columns(first), DEEP).max(kept(columns(second), deep));
-        Room { apart: deep / 2 + 4, deep, kept: [kept(ROWS, DEEP), kept_b] }
+        let smem_b = tile(columns(first), K_TILE).max(tile(columns(second), deep));
+        SmemLayout { row_stride: deep / 2 + 4, deep, operands: [tile(ROWS, K_TILE), smem_b] }
     }
 
     fn bytes(&self) -> usize {
-        4 * (ROWS * self.apart + self.kept.iter().sum::<usize>())
+        4 * (ROWS * self.row_stride + self.operands.iter().sum::<usize>())
     }
 }
 
-/// Columns that a warp computes.
+/// Returns the number of columns that a warp computes.
 fn columns(layout: &DotLayout) -> usize {
     layout.n.next_multiple_of(COLUMNS)
 }
 
-/// The kernel of a strip; none where nothing of it is wanted.
-pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
-    let (first, second) = (Part::new(&context, group.product)?, Part::new(&context, group.next)?);
+/// Returns the kernel; `None` if none of its results is wanted.
+pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<Launch>> {
+    let (first, second) = (AttentionGemm::new(&context, group.gemm)?, AttentionGemm::new(&context, group.second_gemm)?);
     let mut stored = vec![];
     for id in group.members.iter().copied().filter(|&id| id != second.id && context.wants(id)) {
         if !context.stores(id)?.is_empty() {
@@ -150,63 +162,63 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     let (m, length) = (first.layout.m, first.layout.n);
     let down = m.div_ceil(ROWS);
     let batch = first.layout.size(Precision::Bf16).batch;
-    let room = Room::new(first.layout, second.layout);
-    let Room { apart, deep, kept: [kept_a, _] } = room;
+    let room = SmemLayout::new(first.layout, second.layout);
+    let SmemLayout { row_stride, deep, operands: [smem_a, _] } = room;
     let mut code = Code::default();
     reaches(&mut code, first.layout);
     reaches(&mut code, second.layout);
-    code.line("extern __shared__ __align__(16) u32 strip[];");
-    code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
+    code.line("extern __shared__ __align__(16) u32 smem[];");
+    code.line(format!("u32 *const smem_a = smem + {}, *const smem_b = smem_a + {smem_a};", ROWS * row_stride));
     code.line(format!("const U item = blockIdx.x / {down};"));
     let [own, next] = ["part", "(part + 1)"].map(|part| first_row(part, m, down));
     code.line(format!("const int part = blockIdx.x % {down}, i = {own};"));
-    code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {OWN};"));
+    code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {WARP_ROWS};"));
     code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
-    code.line(format!("u32* const rows = strip + own * {apart};"));
+    code.line(format!("u32* const rows = smem + own * {row_stride};"));
     for (side, name) in [(0, "a"), (1, "b")] {
-        let (lies, from, rows, there) = first.operand(&context, &mut code, side)?;
-        // A sum that is kept whole needs no registers on its way.
-        let (text, to) = match first.layout.k <= DEEP {
-            true => (sent(&lies, rows, DEEP), format!("kept_{name}, ")),
-            false => (lies.text(Cell::Bf16, [rows, THREADS, DEEP]), String::new()),
+        let (operand_layout, from, rows, there) = first.operand(&context, &mut code, side)?;
+        // A k that fits one tile is copied asynchronously, without registers.
+        let (text, to) = match first.layout.k <= K_TILE {
+            true => (async_tile(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
+            false => (operand_layout.text(Cell::Bf16, [rows, THREADS, K_TILE]), String::new()),
         };
         code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
     }
-    // The rows of a warp, between shared memory and an array of as many.
+    // Moves the rows of a warp between shared memory and an array of the same shape.
     let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
         let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
         let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
-        code.line(format!("{how}<{apart}, {length}>(rows, {at}, min({OWN}, there - own));"));
+        code.line(format!("{how}<{row_stride}, {length}>(rows, {at}, min({WARP_ROWS}, there - own));"));
         Ok(())
     };
-    let brought = brought(&context, group).filter(|_| !stored.contains(&first.id));
-    if let Some(node) = brought {
-        moved(&mut code, "bring", node)?;
+    let smem_operand = smem_operand(&context, group).filter(|_| !stored.contains(&first.id));
+    if let Some(node) = smem_operand {
+        moved(&mut code, "load_rows", node)?;
     }
     code.line(format!("float sums[{}][4] = {{}};", first.sums()));
-    code.line(format!("multiply<{}, {DEEP}, {WARPS}>(a, kept_a, b, kept_b, sums, there);", first.layout.k));
-    if brought.is_some() {
-        code.line("arrived();");
+    code.line(format!("multiply<{}, {K_TILE}, {WARPS}>(a, smem_a, b, smem_b, sums, there);", first.layout.k));
+    if smem_operand.is_some() {
+        code.line("cp_async_wait_all();");
     }
     if ends {
-        // On its way while the rows are computed.
-        let (lies, from, columns, there) = second.operand(&context, &mut code, 1)?;
-        let text = sent(&lies, columns, deep);
-        code.line(format!("{text} next(kept_b, {from}, {there}, {});", second.layout.k));
+        // In flight while the rows are computed.
+        let (operand_layout, from, columns, there) = second.operand(&context, &mut code, 1)?;
+        let text = async_tile(&operand_layout, columns, deep);
+        code.line(format!("{text} next(smem_b, {from}, {there}, {});", second.layout.k));
     }
-    let hold = format!("hold<{apart}>(rows, sums);");
+    let hold = format!("store_fragment<{row_stride}>(rows, sums);");
     if stored.contains(&first.id) {
         code.line(&hold);
         code.line("__syncwarp();");
-        moved(&mut code, "leave", first.id)?;
+        moved(&mut code, "store_rows", first.id)?;
     }
     let before = code.take_body();
-    let in_strip =
-        brought.map(|node| Brought { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {apart})") });
+    let in_strip = smem_operand
+        .map(|node| SmemOperand { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {row_stride})") });
     let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
     let body = code.take_body();
     code.line(before.trim());
-    // The rows of a thread, as tensor cores leave them: one after the other, as it has no registers for both.
+    // The rows of a thread's fragment, one after the other, because registers do not suffice for both.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
     code.line("if (own >= there) break;");
     code.line("__syncwarp();");
@@ -217,53 +229,54 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     code.line("}");
     if ends {
         code.line(format!("float found[{}][4] = {{}};", second.sums()));
-        code.line("multiply_rows(sums, next, kept_b, found, there);");
+        code.line("multiply_rows(sums, next, smem_b, found, there);");
         if let Some(node) = left {
             code.line(&hold);
             code.line("__syncwarp();");
-            moved(&mut code, "leave", node)?;
+            moved(&mut code, "store_rows", node)?;
         }
         let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
         let at_once = written_at_once(layout, 0);
-        code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(kept_a, {start}, there, {}, found);", layout.n));
+        code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(smem_a, {start}, there, {}, found);", layout.n));
     }
-    let at_once = if length <= LONG { AT_ONCE } else { AT_ONCE - 1 };
+    let at_once = if length <= MAX_FULL_OCCUPANCY_ROW { BLOCKS_PER_SM } else { BLOCKS_PER_SM - 1 };
     Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
 }
 
-/// The type that sends so many rows of an operand into shared memory.
-fn sent(lies: &Lies, rows: usize, deep: usize) -> String {
-    format!("Sent<{rows}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far)
+/// Returns the C type that copies this many rows of an operand to shared memory asynchronously.
+fn async_tile(operand_layout: &OperandLayout, rows: usize, deep: usize) -> String {
+    format!("AsyncTile<{rows}, {}, {}, {THREADS}, {deep}>", operand_layout.along, operand_layout.far)
 }
 
-/// An array of two bytes each that the loop reads as it runs, row by row.
-fn brought(context: &Context, group: &Group) -> Option<usize> {
+/// Returns a bf16 array that the loop reads row by row.
+fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     let schedule = context.schedule;
-    let members = group.members.iter().filter(|&&id| Some(id) != group.next && schedule.role(id) == Some(Role::Full));
+    let members =
+        group.members.iter().filter(|&&id| Some(id) != group.second_gemm && schedule.role(id) == Some(Role::Full));
     let mut operands = members.flat_map(|&id| schedule.nodes[id].operands.iter().map(move |operand| (id, operand)));
     operands.find_map(|(id, operand): (usize, &Operand)| {
-        let (read, view) = operand.at().filter(|_| Some(id) != group.product)?;
+        let (read, view) = operand.at().filter(|_| Some(id) != group.gemm)?;
         let in_memory = schedule.access(id, operand) == Some(Access::Memory);
         (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
     })
 }
 
-/// The members of the loop for one row of a thread: what others read is written, and what the second product reads takes the row's place.
-/// The member that is left in the strip, to be written from there.
+/// Emits the loop for one row of a thread's fragment: stores its results, and replaces the row by the operand of the
+/// second product. Returns the member left in shared memory, to be stored from there.
 fn rows(
     context: &Context,
     code: &mut Code,
-    (first, stored): (&Part, &[usize]),
-    second: Option<&Part>,
-    brought: Option<Brought>,
+    (first, stored): (&AttentionGemm, &[usize]),
+    second: Option<&AttentionGemm>,
+    smem_operand: Option<SmemOperand>,
 ) -> Result<Option<usize>> {
-    let walk = Walk::Quad { lanes: first.sums() * 2 };
-    let mut members = Members::new(*context, walk, code);
-    members.brought = brought;
+    let mapping = ThreadMapping::MmaFragment { lanes: first.sums() * 2 };
+    let mut members = Members::new(*context, mapping, code);
+    members.smem_operand = smem_operand;
     let sum = "sums[j / 2][h * 2 + j % 2]";
-    // As others would read it from memory.
+    // Rounded as other readers would read it from memory.
     members.assign(first.id, &rounded(Precision::Bf16, sum));
     let read = second.and_then(|second| context.schedule.nodes[second.id].operands[0].at()).map(|(read, _)| read);
     let mut stores = vec![];
@@ -279,13 +292,13 @@ fn rows(
         if is_row {
             code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
         } else {
-            let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), walk.lanes());
+            let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), mapping.lanes());
             let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
             code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live) {store}"));
         }
     }
     if let Some(value) = kept {
-        code.lanes(walk.lanes(), format!("{sum} = {value}[j];"));
+        code.lanes(mapping.lanes(), format!("{sum} = {value}[j];"));
     }
     Ok(read.filter(|read| stored.contains(read)))
 }

@@ -1,6 +1,6 @@
-//! Matrix products that no library takes: small ones, those with odd strides, and those of integers.
+//! A generic tiled matrix product, for small sizes, irregular strides and integers.
 //!
-//! C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j], by tiles of 16×16 in shared memory.
+//! C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j], in tiles of 16×16 in shared memory.
 
 use crate::codegen::expr::rounded;
 use crate::codegen::kernel::{Code, Launch, c_type, decode, reach};
@@ -10,12 +10,12 @@ use bilevel_plan::{DotLayout, Run};
 
 const TILE: usize = 16;
 
-/// From one matrix of a batch to the next, on one side: A, B or C.
+/// Returns the batch runs of one side: A, B or C.
 pub(crate) fn batch_runs(layout: &DotLayout, side: usize) -> Vec<Run> {
     layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
 }
 
-/// Says how far indices of A, B and C reach.
+/// Notes the largest indices of A, B and C.
 pub(crate) fn reaches(code: &mut Code, layout: &DotLayout) {
     let DotLayout { m, n, k, a, b, c, .. } = *layout;
     for (side, (down, along), (rows, columns)) in [(0, a, (m, k)), (1, b, (k, n)), (2, c, (m, n))] {
@@ -24,7 +24,7 @@ pub(crate) fn reaches(code: &mut Code, layout: &DotLayout) {
     }
 }
 
-/// The product of what begins at `a` and `b`, this many elements from the start of a place.
+/// Returns the kernel of a product of these operands.
 pub(crate) fn product(
     layout: &DotLayout,
     (dtype, precision): (DType, Precision),

@@ -1,63 +1,65 @@
-//! Sinks of a loop over rows that reduce its columns, in registers from row to row.
+//! Column reductions in loops over rows, accumulated in registers.
 //!
-//! With B blocks, each of which takes R rows at a time, and x what a sink reads,
+//! With B blocks of R rows at a time, and x the operand,
 //!
 //! p\[b, c\] = ⊕ᵢ x\[rᵢ, c\]   over rows r = R·(b + B·turn) + slot,   y\[c\] = ⊕_b p\[b, c\]:
 //!
-//! a thread holds the same columns of every row it comes by, joins each with what it has of the rows before, and x itself is never written.
-//! What blocks leave is [folded](crate::codegen::loops::reduce_finalize). The order is the same in every run.
+//! a thread has the same columns of all its rows and accumulates them, so x is never stored. The [second
+//! pass](crate::codegen::loops::reduce_finalize) combines the blocks. The order is deterministic.
 
 use crate::codegen::kernel::{Cell, Code, c_type};
-use crate::codegen::loops::reduction_shape::Structure;
-use crate::codegen::loops::rows::Sharing;
+use crate::codegen::loops::reduction_shape::ReductionShape;
+use crate::codegen::loops::rows::RowThreads;
 use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
-/// Rows of a block at least: what it leaves is as much as a row, and is written and read again.
-const LEAST_ROWS: usize = 4;
-/// Blocks at most: more than any GPU runs at once, and few enough to fold.
-const MOST_BLOCKS: usize = 1024;
+/// The minimum number of rows per block: its partial result is as large as a row, and is written and read again.
+const MIN_BLOCK_ROWS: usize = 4;
+/// The maximum number of blocks: more than any GPU runs at once, and few enough for the second pass.
+const MAX_BLOCKS: usize = 1024;
 
-/// A sink that reduces columns.
-pub(crate) struct Columns {
+/// A column reduction.
+pub(crate) struct ColumnReduction {
     /// The member.
     pub sink: usize,
-    /// What joins two elements.
+    /// The operator.
     pub op: ReduceOp,
-    /// Their type, and that of the result.
+    /// The element type of operand and result.
     pub dtype: DType,
-    /// Where the results of blocks go.
+    /// The address of the partial results.
     pub place: Place,
 }
 
-/// True where a reduction is that of the columns of `n` elements in rows of this length, so many that it takes two passes in any case.
-pub(crate) fn is_by_columns(structure: &Structure, (n, length): (usize, usize)) -> bool {
-    n > 0 && *structure == Structure::new(&[n / length, length], &[0]) && structure.parts() > 1
+/// True if a reduction is over the columns of `n` elements in rows of this length, and so large that it takes two
+/// passes anyway.
+pub(crate) fn is_by_columns(structure: &ReductionShape, (n, length): (usize, usize)) -> bool {
+    n > 0 && *structure == ReductionShape::new(&[n / length, length], &[0]) && structure.parts() > 1
 }
 
-/// How many blocks such a loop has.
+/// Returns the number of blocks of such a loop.
 pub(crate) fn column_blocks((n, length): (usize, usize)) -> usize {
-    let together = Sharing::of((n, length)).together();
+    let together = RowThreads::of((n, length)).together();
     let turns = (n / length).div_ceil(together);
-    let each = LEAST_ROWS.div_ceil(together).max(turns.div_ceil(MOST_BLOCKS));
+    let each = MIN_BLOCK_ROWS.div_ceil(together).max(turns.div_ceil(MAX_BLOCKS));
     turns.div_ceil(each)
 }
 
-/// The registers of a thread that are left for results of columns.
+/// The registers of a thread left for accumulators.
 pub(crate) struct Registers {
     lanes: usize,
     left: usize,
 }
 
 impl Registers {
-    /// In a loop over so many elements in rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
+    /// Creates the budget for a loop over this many elements in rows of this length. A thread of the largest block has
+    /// 64 registers, others at least twice as many.
     pub fn new(rows: (usize, usize)) -> Self {
-        let sharing = Sharing::of(rows);
-        Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
+        let sharing = RowThreads::of(rows);
+        Registers { lanes: sharing.mapping().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
     }
 
-    /// Takes those of one more reduction, if there are enough.
+    /// Reserves the registers of one more reduction, if there are enough.
     pub fn take(&mut self, dtype: DType) -> bool {
         let registers = self.lanes * dtype.size().div_ceil(4);
         let enough = registers <= self.left;
@@ -66,49 +68,50 @@ impl Registers {
     }
 }
 
-/// Joins the row at hand to what a thread has, where `live` holds, if anything; each sink with the text of lane j of what it reads.
-pub(crate) fn join(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks: &[(String, &Columns)]) {
-    // A lane beyond the end of the row joins what stands in there, and is never looked at.
+/// Accumulates the current row, if `live` holds; each reduction has the expression of lane j of its operand.
+pub(crate) fn join(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[(String, &ColumnReduction)]) {
+    // A lane outside the row accumulates an arbitrary element, which is never read.
     let when = live.map_or(String::new(), |live| format!("if ({live}) "));
-    for (number, (value, Columns { op, .. })) in sinks.iter().enumerate() {
+    for (number, (value, ColumnReduction { op, .. })) in sinks.iter().enumerate() {
         let own = format!("column{number}[j]");
-        code.lanes(sharing.walk().lanes(), format!("{when}{own} = {op:?}::join({own}, {value});"));
+        code.lanes(sharing.mapping().lanes(), format!("{when}{own} = {op:?}::join({own}, {value});"));
     }
 }
 
-/// Before the first row.
-pub(crate) fn begin(code: &mut Code, sharing: Sharing, sinks: &[(String, &Columns)]) {
-    let lanes = sharing.walk().lanes();
-    for (number, (_, Columns { op, dtype, .. })) in sinks.iter().enumerate() {
+/// Emits the accumulators before the first row.
+pub(crate) fn begin(code: &mut Code, sharing: RowThreads, sinks: &[(String, &ColumnReduction)]) {
+    let lanes = sharing.mapping().lanes();
+    for (number, (_, ColumnReduction { op, dtype, .. })) in sinks.iter().enumerate() {
         let c = c_type(*dtype);
         code.line(format!("{c} column{number}[{lanes}];"));
         code.lanes(lanes, format!("column{number}[j] = {op:?}::first<{c}>();"));
     }
 }
 
-/// After the last row: a block leaves a row of results for each sink. All threads of the block must come by.
-pub(crate) fn end(code: &mut Code, sharing: Sharing, sinks: &[(String, &Columns)]) {
-    let Sharing { length, threads, block } = sharing;
-    let (walk, together) = (sharing.walk(), sharing.together());
+/// Emits the stores of a block's partial results after the last row. Must be reached by every thread (contains
+/// `__syncthreads`).
+pub(crate) fn end(code: &mut Code, sharing: RowThreads, sinks: &[(String, &ColumnReduction)]) {
+    let RowThreads { length, threads, block } = sharing;
+    let (mapping, together) = (sharing.mapping(), sharing.together());
     if together > 1 {
         let size = sinks.iter().map(|(_, sink)| sink.dtype.size()).max().unwrap_or(1);
         code.line(format!("__shared__ __align__(16) unsigned char slots[{}];", together * length * size));
     }
-    for (number, (_, Columns { op, dtype, place, .. })) in sinks.iter().enumerate() {
+    for (number, (_, ColumnReduction { op, dtype, place, .. })) in sinks.iter().enumerate() {
         let (pointer, cell, own) = (code.pointer(*place, *dtype, 0), Cell::Of(*dtype), format!("column{number}[j]"));
         if together == 1 {
-            put(code, walk, (&format!("{pointer} + blockIdx.x * {length}"), cell), &own, &[]);
+            put(code, mapping, (&format!("{pointer} + blockIdx.x * {length}"), cell), &own, &[]);
             continue;
         }
-        // Rows that were taken at the same time are joined in their order.
+        // Rows processed at the same time are combined in order.
         let c = c_type(*dtype);
         code.line("{");
         code.line(format!("{c}* const slot = ({c}*)slots;"));
         if number > 0 {
-            // Nobody reads those of the sink before any more.
+            // The slots of the previous reduction are no longer read.
             code.line("__syncthreads();");
         }
-        put(code, walk, (&format!("slot + threadIdx.x / {threads} * {length}"), cell), &own, &[]);
+        put(code, mapping, (&format!("slot + threadIdx.x / {threads} * {length}"), cell), &own, &[]);
         code.line("__syncthreads();");
         code.line(format!("for (U k = threadIdx.x; k < {length}; k += {block}) {{"));
         code.line(format!("{c} s = slot[k];"));
@@ -134,7 +137,7 @@ mod tests {
     #[test]
     fn sums_over_all_rows_alone_are_by_columns() {
         let of = |shape: &[usize], reduced: &[usize], length| {
-            is_by_columns(&Structure::new(shape, reduced), (shape.iter().product(), length))
+            is_by_columns(&ReductionShape::new(shape, reduced), (shape.iter().product(), length))
         };
         assert!(of(&[1576, 768], &[0], 768));
         assert!(of(&[8, 197, 768], &[0, 1], 768));

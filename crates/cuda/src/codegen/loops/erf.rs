@@ -1,13 +1,13 @@
-//! Sums of 1 and erf(x), computed as one: half of a GELU's instructions are those of its erf.
+//! 1 + erf(x) as one function: erf takes half of a GELU's instructions.
 //!
-//! Whether a sum is one of these depends on whether its erf is computed in the same loop, and on nothing else there.
+//! The pattern applies if the erf is computed in the same loop, whatever else the loop contains.
 
 use crate::codegen::body::Members;
 use bilevel_graph::{BinaryOp, DType, Result, UnaryOp};
 use bilevel_plan::{Access, Elementwise, Kind, Operand};
 
 impl Members<'_, '_> {
-    /// The text of a member that is 1 + erf(x), where the erf is of this loop.
+    /// Returns the expression of a member that is 1 + erf(x), if the erf is in this loop.
     pub(crate) fn one_plus_erf(&mut self, member: usize) -> Result<Option<String>> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
@@ -35,14 +35,14 @@ impl Members<'_, '_> {
 mod tests {
     use bilevel_graph::{Array, DType, Graph, Reference};
 
-    /// The polynomial as the kernels have it.
+    /// The polynomial of the kernels.
     fn coefficients() -> Vec<f32> {
         let text = include_str!("../cu/erf.cu");
         let inner = text.split_once("P[8] = {").and_then(|(_, rest)| rest.split_once('}')).unwrap().0;
         inner.split(", ").map(|number| number.trim_end_matches('f').parse().unwrap()).collect()
     }
 
-    /// What a kernel computes, with an exponential that is off by so many units in the last place.
+    /// Evaluates the kernel's formula, with an exponential that is off by this many units in the last place.
     fn one_plus_erf(x: f32, coefficients: &[f32], off: i32) -> f32 {
         let t = x.abs();
         let (last, others) = coefficients.split_last().unwrap();

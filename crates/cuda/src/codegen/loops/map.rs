@@ -1,38 +1,38 @@
-//! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
+//! Flat loops: each thread has some contiguous elements; reductions over all elements are included.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type};
 use crate::codegen::loops::amax;
-use crate::codegen::loops::reduction_shape::Structure;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::loops::reduction_shape::ReductionShape;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Access, Elementwise, Kind, Place, lacks};
+use bilevel_plan::{Access, Elementwise, Kind, Place, internal_error};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
-/// Most blocks of a loop that adds up: enough for any GPU, and few enough to add their sums up in one block.
-pub(crate) const MOST_PARTIALS: usize = 1024;
-/// Elements of a thread that adds up, where there are enough of them.
-const DEEP: usize = 16;
+/// The maximum number of blocks of a loop with reductions: enough for any GPU, and few enough for one block to combine.
+pub(crate) const MAX_PARTIALS: usize = 1024;
+/// Elements per thread of a loop with reductions, if there are enough.
+const ELEMENTS_PER_THREAD: usize = 16;
 
-/// True where a sink is one number.
-pub(crate) fn is_scalar_sink(structure: &Structure) -> bool {
+/// True if a reduction has one result.
+pub(crate) fn is_scalar_reduction(structure: &ReductionShape) -> bool {
     structure.axes.iter().all(|axis| !axis.kept)
 }
 
-/// The type in which a sum is made: many numbers are added up in 64 bits.
+/// Returns the type of a sum: many numbers are added in 64 bits.
 pub(crate) fn sum_type(op: ReduceOp, dtype: DType) -> DType {
     if op == ReduceOp::Sum && dtype == DType::F32 { DType::F64 } else { dtype }
 }
 
-/// How many sums of its own a loop over this many elements leaves.
+/// Returns the number of partial results of a loop over this many elements.
 pub(crate) fn partials(n: usize) -> usize {
-    n.div_ceil(BLOCK * DEEP).clamp(1, MOST_PARTIALS)
+    n.div_ceil(BLOCK * ELEMENTS_PER_THREAD).clamp(1, MAX_PARTIALS)
 }
 
-/// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
-/// given with it; and raises the largest powers of two in `largest`.
+/// Returns the kernel of a loop over `n` elements that stores the members in `stored`, the partial result of each block
+/// for every reduction, and the amax of the members in `largest`.
 pub(crate) fn map(
     context: Context,
     n: usize,
@@ -45,7 +45,7 @@ pub(crate) fn map(
     let lanes = lanes(&context, n, stored, sinks);
     context.guard(&mut code, stored);
     let count = code.count((n / lanes) as u64);
-    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
+    let mut members = Members::new(context, ThreadMapping::Flat { lanes }, &mut code);
     let mut stores = vec![];
     for &member in stored {
         let value = members.stored(member)?;
@@ -57,7 +57,7 @@ pub(crate) fn map(
     let mut sums = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the operator of a reduction")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         let (name, sum) = (format!("s{}", sums.len()), c_type(sum_type(op, node.dtype)));
         members.code.lanes(lanes, format!("{name} = {op:?}::join({name}, ({sum}){operand});"));
@@ -88,7 +88,7 @@ pub(crate) fn map(
     Ok(code.launch([partials(n), 1], BLOCK as u32))
 }
 
-/// The line that writes the lanes of a value to a place, from element e on.
+/// Emits the store of a value's lanes from element e on.
 pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, lanes: usize) -> String {
     let pointer = code.pointer(place, cell, 0);
     match lanes {
@@ -97,8 +97,8 @@ pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, 
     }
 }
 
-/// Neighbours a thread holds, where they divide the elements: 16 bytes of the widest type it computes in, or of what it reads and writes
-/// where all of that has two bytes.
+/// Returns the vector width of a thread, if it divides the elements: 16 bytes of the widest computed type, or of bf16
+/// if everything in memory is bf16.
 fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
     let lanes = match has_wide(context, stored, sinks) {
         true => 2,
@@ -108,7 +108,7 @@ fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]
     if n.is_multiple_of(lanes) { lanes } else { 1 }
 }
 
-/// True where a loop with these members computes in 64 bits.
+/// True if a loop with these members computes in 64 bits.
 pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -> bool {
     let wide = |member: usize| {
         let node = &context.schedule.nodes[member];
@@ -119,7 +119,8 @@ pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Pla
     members_beside(context, first).iter().any(|&member| wide(member))
 }
 
-/// True where all arrays of `n` elements that a loop reads and writes have two bytes each. Draws are made four at a time.
+/// True if all arrays of `n` elements that a loop accesses have two bytes per element. Random numbers are drawn four at
+/// a time.
 fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
     let schedule = context.schedule;
     let has_two_bytes = |node: usize| context.cell(node).size() == 2;
@@ -134,7 +135,7 @@ fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
         && members_beside(context, stored.first().copied()).iter().all(reads_two)
 }
 
-/// The members of the loop that one of them is in.
+/// Returns all members of the loop of a member.
 fn members_beside<'a>(context: &Context<'a>, member: Option<usize>) -> &'a [usize] {
     let group = member.and_then(|member| context.schedule.group_of(member));
     group.map_or(&[], |group| &context.schedule.groups()[group].members)

@@ -1,8 +1,9 @@
-//! Reductions over some axes of many elements, with the elementwise work they are made of.
+//! Reductions over some axes, fused with elementwise work.
 //!
-//! Where neighbours in memory go to different results, threads stand side by side over results, and walk along what is
-//! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there are enough: with
-//! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
+//! If consecutive elements belong to different results, threads are mapped to results and loop over the reduced axes;
+//! if they belong to one result, threads share it. Each thread loads several contiguous elements at a time if there are
+//! enough, because with one too few loads are in flight. Long reductions are split, and a second pass combines the
+//! parts.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
@@ -10,27 +11,28 @@ use crate::codegen::data::copy::beside;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type, decode, reach};
 use crate::codegen::loops::amax;
 use crate::codegen::loops::map::{has_wide, store};
-use crate::codegen::loops::reduction_shape::{BLOCK, LANES, SHARED, Structure};
+use crate::codegen::loops::reduction_shape::{BLOCK, LANES, ReductionShape, SHARED_BLOCK};
 use crate::codegen::loops::rows::read_from_memory;
 use crate::codegen::prefetch;
-use crate::codegen::prefetch::{Ahead, Part};
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::prefetch::{Prefetch, PrefetchedValue};
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Kind, Place, View, lacks};
+use bilevel_plan::{Kind, Place, View, internal_error};
 
-/// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
-pub(crate) const MOST_TERMS: usize = 8;
+/// The maximum number of reductions of one kernel: their shared memory, up to 4 KiB each, stays well below the 48 KiB
+/// of a block.
+pub(crate) const MAX_TERMS: usize = 8;
 
-/// Registers of a thread for what it reads once, as it is the same for all that become one: a bias, for instance.
-const SAME: usize = 8;
-/// Elements that a thread reads before it joins the first of them, where it does nothing else: it would wait for each of them.
-const AT_ONCE: usize = 4;
+/// The maximum number of registers for operands that are invariant along the reduction, such as a bias.
+const MAX_INVARIANT_REGISTERS: usize = 8;
+/// Loads in flight before the first is combined, if there is no other work to hide their latency.
+const LOADS_IN_FLIGHT: usize = 4;
 
-/// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
-/// there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the powers of two in `largest`.
+/// Returns the kernel of these reductions with this shape. The partial results, or the results if there is one part, go
+/// to the given addresses. It also stores the members in `stored`, and the amax of those in `largest`.
 pub(crate) fn reduce(
     context: Context,
-    structure: &Structure,
+    structure: &ReductionShape,
     stored: &[usize],
     sinks: &[(usize, Place)],
     largest: &[usize],
@@ -38,9 +40,11 @@ pub(crate) fn reduce(
     let mut code = Code::default();
     context.guard(&mut code, stored);
     let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(LANES / 2) } else { structure.lanes() };
-    let walk = structure.columns().map_or(Walk::Side { lanes }, |length| Walk::Down { lanes, length });
-    let mut members = Members::new(context, walk, &mut code);
-    members.ahead = Ahead { registers: SAME, only_same: true, parts: vec![] };
+    let mapping = structure
+        .columns()
+        .map_or(ThreadMapping::Flat { lanes }, |length| ThreadMapping::ColumnMajor { lanes, length });
+    let mut members = Members::new(context, mapping, &mut code);
+    members.prefetch = Prefetch { registers: MAX_INVARIANT_REGISTERS, only_same: true, parts: vec![] };
     let mut stores = vec![];
     for &member in stored {
         let value = members.stored(member)?;
@@ -51,59 +55,59 @@ pub(crate) fn reduce(
     let mut terms = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the operator of a reduction")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
-        terms.push(Term { operand, op, dtype: node.dtype, place });
+        terms.push(ReductionTerm { operand, op, dtype: node.dtype, place });
     }
     amax::join(&mut members, largest)?;
-    let same = std::mem::take(&mut members.ahead.parts);
+    let same = std::mem::take(&mut members.prefetch.parts);
     stores.iter().for_each(|store| code.line(store));
     let only_reads = stored.is_empty()
         && largest.is_empty()
         && sinks.iter().all(|(sink, _)| read_from_memory(&context, *sink).is_some());
-    let at_once = if only_reads { AT_ONCE } else { 1 };
+    let at_once = if only_reads { LOADS_IN_FLIGHT } else { 1 };
     let (mut code, grid, block) = finish(code, structure, Loop { terms: &terms, same: &same, at_once }, lanes);
     amax::end(&mut code, context, largest, block)?;
     Ok(code.launch(grid, block as u32))
 }
 
-/// What lies in memory, to be reduced.
+/// A reduction of values in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct InMemory {
-    /// What joins two elements.
+pub(crate) struct MemoryReduction {
+    /// The operator.
     pub op: ReduceOp,
     /// Their type.
     pub dtype: DType,
-    /// Where they are, and what they are there.
+    /// Their address and element type.
     pub from: (Place, Cell),
-    /// Which of them.
+    /// Their view.
     pub view: View,
-    /// Where the results of the parts go, or of all where there is one part.
+    /// The address of the partial results, or of the result if there is one part.
     pub to: Place,
 }
 
-impl InMemory {
-    /// Neighbours that a thread can take at a time.
-    fn lanes(&self, structure: &Structure) -> usize {
+impl MemoryReduction {
+    /// Returns the vector width of loads.
+    fn lanes(&self, structure: &ReductionShape) -> usize {
         let lanes = structure.lanes();
         if beside(&self.view.runs(), self.view.offset, self.dtype.into()) == lanes { lanes } else { 1 }
     }
 }
 
-/// As [`reduce`], of what lies in memory: one kernel for all that can be taken so many neighbours at a time, as far as it has room.
-pub(crate) fn reduce_memory(structure: &Structure, all: &[InMemory]) -> Vec<Launch> {
+/// As [`reduce`], for values in memory: one kernel for all with the same vector width, up to the limit.
+pub(crate) fn reduce_memory(structure: &ReductionShape, all: &[MemoryReduction]) -> Vec<Launch> {
     let (wide, single): (Vec<_>, Vec<_>) = all.iter().partition(|reduced| reduced.lanes(structure) > 1);
-    let chunks = wide.chunks(MOST_TERMS).chain(single.chunks(MOST_TERMS));
+    let chunks = wide.chunks(MAX_TERMS).chain(single.chunks(MAX_TERMS));
     chunks.map(|reduced| reduce_together(structure, reduced)).collect()
 }
 
-fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
+fn reduce_together(structure: &ReductionShape, all: &[&MemoryReduction]) -> Launch {
     let mut code = Code::default();
     let lanes = all.first().map_or(1, |reduced| reduced.lanes(structure));
-    let mut terms: Vec<Term> = vec![];
+    let mut terms: Vec<ReductionTerm> = vec![];
     for (number, reduced) in all.iter().enumerate() {
-        let &InMemory { op, dtype, from, ref view, to } = *reduced;
-        // What was read for one before is at hand.
+        let &MemoryReduction { op, dtype, from, ref view, to } = *reduced;
+        // A value loaded before is reused.
         let same = all[..number].iter().position(|other| (other.from, &other.view, other.dtype) == (from, view, dtype));
         let operand = match same.map(|other| terms[other].operand.clone()) {
             Some(operand) => operand,
@@ -122,43 +126,44 @@ fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
                 if lanes > 1 { format!("m{number}[j]") } else { format!("m{number}") }
             }
         };
-        terms.push(Term { operand, op, dtype, place: to });
+        terms.push(ReductionTerm { operand, op, dtype, place: to });
     }
-    let (code, grid, block) = finish(code, structure, Loop { terms: &terms, same: &[], at_once: AT_ONCE }, lanes);
+    let (code, grid, block) =
+        finish(code, structure, Loop { terms: &terms, same: &[], at_once: LOADS_IN_FLIGHT }, lanes);
     code.launch(grid, block as u32)
 }
 
-/// What is reduced, and where its result goes.
-struct Term {
+/// A reduction and the address of its result.
+struct ReductionTerm {
     operand: String,
     op: ReduceOp,
     dtype: DType,
     place: Place,
 }
 
-/// What is done for all elements that become one.
+/// The work for all elements of one result.
 struct Loop<'a> {
     /// The reductions.
-    terms: &'a [Term],
-    /// What is read before all of them.
-    same: &'a [Part],
-    /// Elements that are read before the first of them is joined.
+    terms: &'a [ReductionTerm],
+    /// The invariant loads before the loop.
+    same: &'a [PrefetchedValue],
+    /// The number of loads in flight.
     at_once: usize,
 }
 
-/// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it with.
+/// Wraps the work for a thread's elements in its loops, and returns the grid and block size.
 fn finish(
     mut code: Code,
-    structure: &Structure,
+    structure: &ReductionShape,
     Loop { terms, same, at_once }: Loop,
     lanes: usize,
 ) -> (Code, [usize; 2], usize) {
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
     let beside = structure.beside();
-    // Neighbours go to results of their own, or to one.
+    // Lanes belong to separate results, or to one.
     let sums = if beside { lanes } else { 1 };
-    for (number, Term { operand, op, .. }) in terms.iter().enumerate() {
+    for (number, ReductionTerm { operand, op, .. }) in terms.iter().enumerate() {
         let sum = format!("s{number}[{}]", if beside { "j" } else { "0" });
         code.lanes(lanes, format!("{sum} = {op:?}::join({sum}, {operand});"));
     }
@@ -172,13 +177,13 @@ fn finish(
         code.line(format!("const U k = ((U)blockIdx.x * {side} + threadIdx.x % {side}) * {lanes};"));
         code.line(format!("const U t = threadIdx.x / {side};"));
     } else {
-        let together = SHARED / threads;
+        let together = SHARED_BLOCK / threads;
         code.line(format!("const U k = (U)blockIdx.x * {together} + threadIdx.x / {threads};"));
         code.line(format!("const U t = threadIdx.x % {threads} * {lanes};"));
     }
     let step = if beside { deep } else { threads * lanes };
     code.line(format!("const U first = blockIdx.y * {part}, end = first + {part} < {all} ? first + {part} : {all};"));
-    for (number, Term { op, dtype, .. }) in terms.iter().enumerate() {
+    for (number, ReductionTerm { op, dtype, .. }) in terms.iter().enumerate() {
         let c = c_type(*dtype);
         code.line(format!("{c} s{number}[{sums}];"));
         code.lanes(sums, format!("s{number}[j] = {op:?}::first<{c}>();"));
@@ -194,14 +199,14 @@ fn finish(
     code.line("}");
     code.line("}");
     if beside {
-        for (number, Term { dtype, .. }) in terms.iter().enumerate() {
+        for (number, ReductionTerm { dtype, .. }) in terms.iter().enumerate() {
             let own = format!("shared{number}[t][threadIdx.x % {side} * {lanes} + j]");
             code.line(format!("__shared__ {} shared{number}[{deep}][{}];", c_type(*dtype), side * lanes));
             code.lanes(sums, format!("{own} = s{number}[j];"));
         }
         code.line("__syncthreads();");
     }
-    for (number, Term { op, dtype, place, .. }) in terms.iter().enumerate() {
+    for (number, ReductionTerm { op, dtype, place, .. }) in terms.iter().enumerate() {
         let pointer = code.pointer(*place, *dtype, 0);
         let result = format!("{pointer}[(U)blockIdx.y * {results} + k + j]");
         if beside {
@@ -216,8 +221,11 @@ fn finish(
         code.lanes(sums, format!("{result} = s{number}[j];"));
         code.line("}");
     }
-    let (blocks, block) =
-        if beside { (kept.div_ceil(side * lanes), BLOCK) } else { (kept.div_ceil(SHARED / threads), SHARED) };
+    let (blocks, block) = if beside {
+        (kept.div_ceil(side * lanes), BLOCK)
+    } else {
+        (kept.div_ceil(SHARED_BLOCK / threads), SHARED_BLOCK)
+    };
     (code, [blocks, parts], block)
 }
 
@@ -228,10 +236,10 @@ mod tests {
 
     #[test]
     fn reductions_of_one_structure_are_one_kernel_that_reads_nothing_twice() {
-        let structure = Structure::new(&[1576, 768], &[0]);
+        let structure = ReductionShape::new(&[1576, 768], &[0]);
         let place = |offset| Place { region: Region::Arena, offset };
         let dense = View::contiguous(&[1576, 768]);
-        let of = |op, from, to, view: &View| InMemory {
+        let of = |op, from, to, view: &View| MemoryReduction {
             op,
             dtype: DType::F32,
             from: (place(from), DType::F32.into()),
@@ -242,14 +250,14 @@ mod tests {
         let two = [of(ReduceOp::Sum, 0, far, &dense), of(ReduceOp::Max, 0, 2 * far, &dense)];
         let mut three = two.to_vec();
         three.push(of(ReduceOp::Sum, 4 * far, 3 * far, &dense));
-        let loads = |all: &[InMemory]| {
+        let loads = |all: &[MemoryReduction]| {
             let launches = reduce_memory(&structure, all);
             launches.iter().map(|launch| launch.source.matches("load<").count()).collect::<Vec<_>>()
         };
         assert_eq!((loads(&two), loads(&three)), (vec![1], vec![2]));
-        let many: Vec<InMemory> = (0..10).map(|number| of(ReduceOp::Sum, number * far, far, &dense)).collect();
+        let many: Vec<MemoryReduction> = (0..10).map(|number| of(ReduceOp::Sum, number * far, far, &dense)).collect();
         assert_eq!(loads(&many), [8, 2], "what threads share has to fit a block");
-        // Elements that do not lie side by side are taken one at a time, by a kernel of their own.
+        // Non-contiguous elements are loaded one at a time, by a separate kernel.
         three.push(of(ReduceOp::Sum, 0, 5 * far, &View::contiguous(&[768, 1576]).transpose(&[1, 0])));
         assert_eq!(loads(&three), [2, 0]);
     }

@@ -1,44 +1,44 @@
-//! The second pass of reductions: the results of their parts become one.
+//! The second pass of reductions: combines partial results.
 //!
 //! y\[k\] = ⊕ₚ x\[p·K + k\],   p < P, k < K
 //!
-//! What a group leaves is folded by as few kernels as there are numbers of parts and of results: a row of blocks for each reduction.
+//! Reductions with equal numbers of parts and results share a kernel, with a row of blocks each.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
-/// The results of the parts of one reduction.
+/// The partial results of one reduction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partial {
-    /// What joins two of them.
+    /// The operator.
     pub op: ReduceOp,
-    /// Where they are, and their type. Those of one part lie side by side.
+    /// Their address and type. Those of one part are contiguous.
     pub from: (Place, DType),
-    /// Where the whole result goes, and its type.
+    /// The address and type of the result.
     pub to: (Place, DType),
-    /// Results of a part.
+    /// Results per part.
     pub kept: usize,
     /// Number of parts.
     pub parts: usize,
 }
 
 impl Partial {
-    /// True where one kernel can fold both.
+    /// True if one kernel can combine both.
     fn is_like(&self, other: &Partial) -> bool {
         let key = |partial: &Partial| (partial.op, partial.from.1, partial.to.1, partial.kept, partial.parts);
         key(self) == key(other)
     }
 }
 
-/// Threads of a block, where it has one result or each of them has its own.
+/// Threads per block, if a block has one result or each thread has its own.
 const BLOCK: usize = 128;
-/// Results side by side in a block in which several threads share each; with fewer, each has a block.
+/// Results per block if several threads share each; with fewer results, each has a block.
 const SIDE: usize = 32;
-/// Reductions that one kernel folds at most.
-const MOST_TERMS: usize = 16;
+/// The maximum number of reductions per kernel.
+const MAX_TERMS: usize = 16;
 
-/// Threads that share a result, where there are many results: so many that none has to wait for many parts in turn.
+/// Returns the number of threads that share a result if there are many, so that none combines many parts in sequence.
 fn deep(parts: usize) -> usize {
     match parts {
         0..=4 => 1,
@@ -47,11 +47,11 @@ fn deep(parts: usize) -> usize {
     }
 }
 
-/// Folds these, those that are alike together.
+/// Returns the kernels that combine these, equal ones together.
 pub(crate) fn folds(partials: &[Partial]) -> Vec<Launch> {
     let mut alike: Vec<Vec<Partial>> = vec![];
     for partial in partials {
-        match alike.iter_mut().find(|others| others.len() < MOST_TERMS && others[0].is_like(partial)) {
+        match alike.iter_mut().find(|others| others.len() < MAX_TERMS && others[0].is_like(partial)) {
             Some(others) => others.push(*partial),
             None => alike.push(vec![*partial]),
         }
@@ -59,7 +59,7 @@ pub(crate) fn folds(partials: &[Partial]) -> Vec<Launch> {
     alike.iter().map(|partials| fold(partials)).collect()
 }
 
-/// Folds some that are alike.
+/// Returns the kernel for reductions of equal size.
 fn fold(partials: &[Partial]) -> Launch {
     let Partial { op, from: (_, of), to: (_, dtype), kept, parts } = partials[0];
     let (sum, c) = (c_type(of), c_type(dtype));
@@ -90,7 +90,7 @@ fn fold(partials: &[Partial]) -> Launch {
             (kept.div_ceil(BLOCK), BLOCK)
         }
         (_, deep) => {
-            // Threads that are neighbours read neighbours; then those that share a result become neighbours.
+            // Adjacent threads read adjacent elements; afterwards the threads of a result become adjacent.
             code.line(format!("const U k = (U)blockIdx.x * {SIDE} + threadIdx.x % {SIDE};"));
             code.line(format!("if (k < {results}) {{"));
             code.line("#pragma unroll 4");
@@ -108,7 +108,7 @@ fn fold(partials: &[Partial]) -> Launch {
     code.launch([blocks, partials.len()], block as u32)
 }
 
-/// The name of the pointer, of these, that is a block's own, declared so where there are several.
+/// Returns the pointer of a block's reduction, selected if there are several.
 fn own(code: &mut Code, declared: &str, pointers: &[String]) -> String {
     let [others @ .., last] = pointers else { return String::new() };
     if others.is_empty() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_folded_at_once_and_the_text_does_not_depend_on_how_many_parts_there_are() {
+    fn equal_reductions_share_a_second_pass_whose_text_does_not_depend_on_the_number_of_parts() {
         let of = |parts| {
             let sums = [0, 1, 2].map(|number| partial(ReduceOp::Sum, 768, parts, number * 4096));
             let maximum = partial(ReduceOp::Max, 768, parts, 8 * 4096);

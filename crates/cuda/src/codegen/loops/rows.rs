@@ -1,32 +1,32 @@
-//! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
+//! Loops over rows: a group of threads holds a row in registers and reduces it.
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{Code, Launch};
-use crate::codegen::loops::column_reduce::{Columns, column_blocks};
-use crate::codegen::loops::segment_reduce::Within;
+use crate::codegen::loops::column_reduce::{ColumnReduction, column_blocks};
+use crate::codegen::loops::segment_reduce::SegmentReduction;
 use crate::codegen::loops::{amax, column_reduce, segment_reduce};
 use crate::codegen::prefetch;
 use crate::codegen::store::put;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
-/// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
-const DEEP: usize = 8;
-const FEW: usize = 32;
-/// Threads of a block of short rows.
+/// The maximum number of columns per thread, and the number of rows up to which each column has a thread.
+const MAX_COLUMNS_PER_THREAD: usize = 8;
+const MAX_FEW_ROWS: usize = 32;
+/// Threads per block for short rows.
 const BLOCK: usize = 128;
-/// Threads that can add up without a block.
+/// Threads of a warp, which reduce by shuffles.
 pub(crate) const WARP: usize = 32;
-/// Threads of a block at most.
-const MOST_THREADS: usize = 1024;
-/// Longest row.
-pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
+/// The maximum number of threads per block.
+const MAX_BLOCK_THREADS: usize = 1024;
+/// The maximum row length.
+pub(crate) const MAX_ROW_LENGTH: usize = MAX_BLOCK_THREADS * MAX_COLUMNS_PER_THREAD;
 
-/// How threads share rows.
+/// The distribution of rows over threads.
 #[derive(Clone, Copy)]
-pub(crate) struct Sharing {
+pub(crate) struct RowThreads {
     /// Elements of a row.
     pub length: usize,
     /// Threads that share a row.
@@ -35,58 +35,58 @@ pub(crate) struct Sharing {
     pub block: usize,
 }
 
-impl Sharing {
-    /// Of `n` elements in rows of this length.
+impl RowThreads {
+    /// Distributes `n` elements in rows of this length.
     pub fn of((n, length): (usize, usize)) -> Self {
-        let deep = if n <= FEW * length { 1 } else { DEEP };
-        // A search for the largest element may have longer rows than a sum.
-        let threads = length.div_ceil(deep).next_power_of_two().min(MOST_THREADS);
-        // More than a warp can only add up between them as a whole block.
-        Sharing { length, threads, block: if threads > WARP { threads } else { BLOCK } }
+        let deep = if n <= MAX_FEW_ROWS * length { 1 } else { MAX_COLUMNS_PER_THREAD };
+        // An argmax may have longer rows than a sum.
+        let threads = length.div_ceil(deep).next_power_of_two().min(MAX_BLOCK_THREADS);
+        // More threads than a warp can only reduce as a whole block.
+        RowThreads { length, threads, block: if threads > WARP { threads } else { BLOCK } }
     }
 
-    /// Rows of a block.
+    /// Returns the rows per block.
     pub fn together(self) -> usize {
         self.block / self.threads
     }
 
-    /// The elements of a thread.
-    pub fn walk(self) -> Walk {
-        Walk::row(self.length, self.threads)
+    /// Returns the thread mapping.
+    pub fn mapping(self) -> ThreadMapping {
+        ThreadMapping::row(self.length, self.threads)
     }
 }
 
-/// The sinks of a loop over rows.
+/// The reductions of a loop over rows.
 #[derive(Default)]
-pub(crate) struct Sinks {
-    /// Those that stay within rows.
-    pub inner: Vec<Within>,
-    /// Those that reduce columns on the way.
-    pub columns: Vec<Columns>,
-    /// Others, each with a place of its own for what it reads, to be reduced afterwards.
+pub(crate) struct RowReductions {
+    /// Reductions within rows.
+    pub inner: Vec<SegmentReduction>,
+    /// Column reductions in registers.
+    pub columns: Vec<ColumnReduction>,
+    /// Other reductions, with the address to which their operand is stored for a later kernel.
     pub kept: Vec<(usize, Place)>,
-    /// Largest powers of two.
-    pub largest: Vec<usize>,
+    /// Amax members.
+    pub amax: Vec<usize>,
 }
 
-impl Sinks {
-    /// True where there are none.
+impl RowReductions {
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
+        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.amax.is_empty()
     }
 }
 
-/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces columns, a block takes many
-/// rows, one after the other.
+/// Returns the kernel of a loop over `n / length` rows that stores the members in `stored` and the operands or results
+/// of reductions. With column reductions, a block processes many rows in sequence.
 pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    Sinks { inner, columns, kept, largest }: &Sinks,
+    RowReductions { inner, columns, kept, amax }: &RowReductions,
 ) -> Result<Launch> {
-    let sharing = Sharing::of((n, length));
+    let sharing = RowThreads::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
-    let (walk, count) = (sharing.walk(), n / length);
+    let (mapping, count) = (sharing.mapping(), n / length);
     let mut code = Code::default();
     code.reaches(n);
     context.guard(&mut code, stored);
@@ -103,17 +103,18 @@ pub(crate) fn rows(
         None
     } else {
         start.push(format!("const U given = (U){turn} * {together} + threadIdx.x / {threads};"));
-        // Threads without a row go along, so that all of a warp can add up.
+        // Threads without a row participate, so that whole warps can reduce.
         start.push(format!("const U row = given < {rows} ? given : {rows} - 1;"));
         Some(format!("given < {rows}"))
     };
     if columns.is_empty() {
         start.iter().for_each(|line| code.head(line));
     }
-    let mut members = Members::new(context, walk, &mut code);
+    let mut members = Members::new(context, mapping, &mut code);
     if !columns.is_empty() {
-        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it computes the one before.
-        members.ahead.registers = if block > 512 { 16 } else { 48 };
+        // With few blocks, no other work hides the latency of loads: the next row is prefetched while the current one
+        // is computed.
+        members.prefetch.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];
     for &member in stored {
@@ -125,7 +126,7 @@ pub(crate) fn rows(
     }
     for &(sink, place) in kept {
         let node = &context.schedule.nodes[sink];
-        let full = context.schedule.role(sink) == Some(Role::Sink { full: true });
+        let full = context.schedule.role(sink) == Some(Role::Reduction { full: true });
         let value = members.operand(sink, &node.operands[0], node.dtype)?;
         stores.push((place, node.dtype.into(), if full { Ok(value) } else { Err(value) }));
     }
@@ -139,15 +140,15 @@ pub(crate) fn rows(
         let operand = &context.schedule.nodes[sink.sink].operands[0];
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
-    amax::join(&mut members, largest)?;
-    let (ahead, sums) = (std::mem::take(&mut members.ahead.parts), members.sums);
+    amax::join(&mut members, amax)?;
+    let (prefetch, sums) = (std::mem::take(&mut members.prefetch.parts), members.sums);
     column_reduce::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
         match value {
             Ok(lane) => {
                 let row = format!("{pointer} + row * {length}");
-                put(&mut code, walk, (&row, cell), &lane, live.as_deref().as_slice());
+                put(&mut code, mapping, (&row, cell), &lane, live.as_deref().as_slice());
             }
             Err(number) => {
                 let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
@@ -160,23 +161,28 @@ pub(crate) fn rows(
         let body = code.take_body();
         column_reduce::begin(&mut code, sharing, &down);
         let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
-        prefetch::first(&mut code, &ahead, &start);
+        prefetch::first(&mut code, &prefetch, &start);
         code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
         start.iter().for_each(|line| code.line(line));
-        prefetch::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
+        prefetch::next(
+            &mut code,
+            &prefetch,
+            &start,
+            &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")),
+        );
         code.line(body.trim());
         if !inner.is_empty() || sums == 1 {
-            // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.
+            // The copy of this row, and the partial sums of its warps, are no longer read.
             code.line("__syncthreads();");
         }
         code.line("}");
         column_reduce::end(&mut code, sharing, &down);
     }
-    amax::end(&mut code, context, largest, block)?;
+    amax::end(&mut code, context, amax, block)?;
     Ok(code.launch([blocks, 1], block as u32))
 }
 
-/// What a sink of a loop over rows reads, where that is memory already.
+/// Returns the operand of a reduction, if it is already in memory.
 pub(crate) fn read_from_memory<'a>(context: &Context<'a>, sink: usize) -> Option<&'a Operand> {
     let operand = &context.schedule.nodes[sink].operands[0];
     let memory = context.schedule.access(sink, operand) == Some(bilevel_plan::Access::Memory);

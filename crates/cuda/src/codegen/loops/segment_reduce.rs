@@ -1,61 +1,65 @@
-//! Sinks of a loop over rows that stay within rows, reduced where a row is at hand.
+//! Segment reductions: reductions within the rows of a loop.
 //!
-//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the place of result k's first element in it, and `reduced(r)`
-//! how far from there its element r is,
+//! A row of l elements is an array of kept and reduced axes. With `kept(k)` the offset of result k's first element, and
+//! `reduced(r)` the offset of its element r from there,
 //!
 //! y\[row·K + k\] = ⊕ᵣ x\[row·l + kept(k) + reduced(r)\],   k < K, r < R, K·R = l.
 //!
-//! The threads of a row hold it in registers, each some columns, so they lay it out in shared memory first. There, neighbouring threads of
-//! a warp take the elements of one result in turn, as many of them as there are threads to spare, and join what they have by shuffles: an
-//! order that is the same in every run.
+//! The threads of a row hold it in registers, so they copy it to shared memory first. There, adjacent threads of a warp
+//! share the elements of one result and combine them by shuffles, in a deterministic order.
 
 use crate::codegen::kernel::{Cell, Code, c_type, decode};
-use crate::codegen::loops::reduction_shape::Structure;
-use crate::codegen::loops::rows::{Sharing, WARP};
+use crate::codegen::loops::reduction_shape::ReductionShape;
+use crate::codegen::loops::rows::{RowThreads, WARP};
 use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
-/// Bytes of shared memory that the rows of a block may take: a kernel can have 48 KiB, of which sums across warps need up to 2.
-const MOST_BYTES: usize = 44 << 10;
+/// The maximum shared memory of a block's rows in bytes: a kernel has 48 KiB, of which reductions across warps need up
+/// to 2.
+const MAX_SMEM_BYTES: usize = 44 << 10;
 
-/// A sink that stays within rows.
-pub(crate) struct Within {
+/// A segment reduction.
+pub(crate) struct SegmentReduction {
     /// The member.
     pub sink: usize,
-    /// What joins two elements.
+    /// The operator.
     pub op: ReduceOp,
-    /// Their type, and that of the result.
+    /// The element type of operand and result.
     pub dtype: DType,
-    /// Where the results go.
+    /// The address of the results.
     pub place: Place,
-    /// Which elements of a row are reduced to one.
-    pub row: Structure,
+    /// The shape of the reduction within a row.
+    pub row: ReductionShape,
 }
 
-/// Which elements of a row are reduced to one, where a reduction of `n` elements stays within rows of this length, and those of a block
+/// Returns the shape within a row, if a reduction of `n` elements stays within rows of this length and those of a block
 /// fit shared memory.
-pub(crate) fn within_rows(structure: &Structure, (n, length): (usize, usize), dtype: DType) -> Option<Structure> {
-    let sharing = Sharing::of((n, length));
+pub(crate) fn within_rows(
+    structure: &ReductionShape,
+    (n, length): (usize, usize),
+    dtype: DType,
+) -> Option<ReductionShape> {
+    let sharing = RowThreads::of((n, length));
     let bytes = sharing.together().checked_mul(length)?.checked_mul(dtype.size())?;
-    (n > 0 && bytes <= MOST_BYTES).then(|| structure.without_leading(n / length)).flatten()
+    (n > 0 && bytes <= MAX_SMEM_BYTES).then(|| structure.without_leading(n / length)).flatten()
 }
 
-/// Threads that share a result of a row: a power of two within a warp, so that all of them stay side by side.
-fn sharers(row: &Structure, threads: usize) -> usize {
+/// Returns the number of threads that share a result: a power of two within a warp.
+fn sharers(row: &ReductionShape, threads: usize) -> usize {
     let to_spare = threads / row.kept().next_power_of_two();
     to_spare.min(row.reduced().next_power_of_two()).clamp(1, WARP)
 }
 
-/// Writes the reductions of rows, each with the text of lane j of what it reads. Results are stored where `live` holds, if anything. All
-/// threads of the block must come by.
-pub(crate) fn write(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks: &[(String, &Within)]) {
-    let Sharing { length, threads, .. } = sharing;
-    let walk = sharing.walk();
+/// Emits the reductions of rows, each with the expression of lane j of its operand. Results are stored if `live` holds.
+/// Must be reached by every thread (contains `__syncthreads`).
+pub(crate) fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[(String, &SegmentReduction)]) {
+    let RowThreads { length, threads, .. } = sharing;
+    let mapping = sharing.mapping();
     let Some(size) = sinks.iter().map(|(_, sink)| sink.dtype.size()).max() else { return };
     code.head(format!("__shared__ __align__(16) unsigned char held[{}];", sharing.together() * length * size));
-    // Sinks that read the same value read one copy of it.
-    let mut copies: Vec<(&str, Vec<&Within>)> = vec![];
+    // Reductions of the same value share one copy.
+    let mut copies: Vec<(&str, Vec<&SegmentReduction>)> = vec![];
     for (value, sink) in sinks {
         match copies.iter_mut().find(|(other, _)| other == value) {
             Some((_, readers)) => readers.push(sink),
@@ -70,18 +74,18 @@ pub(crate) fn write(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks
         let copy = format!("x{number}");
         code.line(format!("{c}* const {copy} = ({c}*)held{own};"));
         if number > 0 {
-            // Nobody reads the copy before any more.
+            // The previous copy is no longer read.
             code.line("__syncthreads();");
         }
-        put(code, walk, (&copy, cell), value, &[]);
+        put(code, mapping, (&copy, cell), value, &[]);
         code.line("__syncthreads();");
         readers.iter().for_each(|sink| reduced(code, threads, live, sink, &copy));
     }
 }
 
-/// One reduction of the row whose copy has this name.
-fn reduced(code: &mut Code, threads: usize, live: Option<&str>, sink: &Within, copy: &str) {
-    let Within { op, dtype, place, row, .. } = sink;
+/// Emits one reduction of the row whose copy has this name.
+fn reduced(code: &mut Code, threads: usize, live: Option<&str>, sink: &SegmentReduction, copy: &str) {
+    let SegmentReduction { op, dtype, place, row, .. } = sink;
     let (kept, reduced, sharers) = (row.kept(), row.reduced(), sharers(row, threads));
     let (c, pointer) = (c_type(*dtype), code.pointer(*place, *dtype, 0));
     let element = format!("{} + {}", decode(&row.runs(true), "k"), decode(&row.runs(false), "r"));
@@ -94,7 +98,7 @@ fn reduced(code: &mut Code, threads: usize, live: Option<&str>, sink: &Within, c
         code.line(format!("{c} s = {op:?}::first<{c}>();"));
         code.line(join("0"));
     } else {
-        // There are threads for all results at once, and those without one go along, so that all of a warp can add up.
+        // There are enough threads for all results, and idle ones participate, so that whole warps can reduce.
         code.line("{");
         code.line(format!("const u32 k = t / {sharers};"));
         code.line(format!("{c} s = {op:?}::first<{c}>();"));
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn threads_without_a_result_of_their_own_help_with_another() {
-        let of = |shape: &[usize], reduced: &[usize], threads| sharers(&Structure::new(shape, reduced), threads);
+        let of = |shape: &[usize], reduced: &[usize], threads| sharers(&ReductionShape::new(shape, reduced), threads);
         assert_eq!(of(&[28, 28], &[0], 128), 4);
         assert_eq!(of(&[4, 5], &[0], 4), 1, "there are more results than threads");
         assert_eq!(of(&[40, 2], &[1], 128), 2, "no more than there are elements");
@@ -123,8 +127,8 @@ mod tests {
     #[test]
     fn rows_that_do_not_fit_shared_memory_are_reduced_elsewhere() {
         let inner =
-            |rows: usize, dtype| within_rows(&Structure::new(&[rows, 80, 100], &[1]), (rows * 8000, 8000), dtype);
-        assert_eq!(inner(3, DType::F32), Some(Structure::new(&[80, 100], &[0])));
+            |rows: usize, dtype| within_rows(&ReductionShape::new(&[rows, 80, 100], &[1]), (rows * 8000, 8000), dtype);
+        assert_eq!(inner(3, DType::F32), Some(ReductionShape::new(&[80, 100], &[0])));
         assert_eq!(inner(3, DType::F64), None);
         assert_eq!(inner(0, DType::F32), None, "nothing at all");
     }

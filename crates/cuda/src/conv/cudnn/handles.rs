@@ -1,32 +1,33 @@
-//! cuDNN's handles: one for planning and one for each stream, each behind a lock of its own.
+//! cuDNN handles: one for planning and one per stream, each behind its own lock.
 //!
-//! Different threads may call the library at once, but not with the same handle. A handle is reached only through its lock, and whatever is
-//! called with it borrows it from there, so that a thread that plans and a thread that runs cannot use one at the same time. They do
-//! not wait for each other either, for they have different ones.
+//! Threads may call the library concurrently, but not with the same handle. A handle is reached only through its lock,
+//! and calls borrow it from there, so that a planning thread and a running thread cannot share one. They do not wait
+//! for each other either, because they use different handles.
 
-use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::cudnn::descriptor::CudnnResult;
 use cudarc::cudnn::{result, sys};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A handle of the library, destroyed when it is dropped.
+/// A cuDNN handle, destroyed when dropped.
 pub(crate) struct Handle(sys::cudnnHandle_t);
 
-// SAFETY: a handle belongs to a context, not to a thread. It holds a pointer and so is not `Sync`: one thread has it at a time.
+// SAFETY: a handle belongs to a context, not to a thread. It holds a pointer and so is not `Sync`: one thread uses it
+// at a time.
 unsafe impl Send for Handle {}
 
 impl Handle {
-    /// A handle of the GPU whose context is current, which works in this stream.
+    /// Creates a handle for the current context that uses this stream.
     ///
     /// # Safety
-    /// The stream must be one of that GPU's and outlive the handle.
-    pub unsafe fn new(stream: cudarc::driver::sys::CUstream) -> Answer<Self> {
+    /// The stream must belong to that GPU and outlive the handle.
+    pub unsafe fn new(stream: cudarc::driver::sys::CUstream) -> CudnnResult<Self> {
         let handle = Handle(result::create_handle()?);
-        // SAFETY: the handle was just made; the stream is the caller's promise.
+        // SAFETY: the handle was just created; the stream is the caller's promise.
         unsafe { result::set_stream(handle.0, stream.cast())? };
         Ok(handle)
     }
 
-    /// The handle as the library takes it, for a call during the borrow.
+    /// Returns the raw handle, for a call during the borrow.
     pub fn raw(&self) -> sys::cudnnHandle_t {
         self.0
     }
@@ -34,12 +35,12 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: created in `new`, and owned by this value alone.
         let _ = unsafe { result::destroy_handle(self.0) };
     }
 }
 
-/// The handles of one GPU, of whatever type they are.
+/// The handles of one GPU, generic for tests.
 pub(crate) struct Handles<H> {
     planning: Mutex<H>,
     streams: Vec<Mutex<H>>,
@@ -51,12 +52,13 @@ impl<H> Handles<H> {
         Handles { planning: Mutex::new(planning), streams: streams.into_iter().map(Mutex::new).collect() }
     }
 
-    /// The handle for planning. Its holder waits for scratch memory during a trial, so nobody who holds that may ask for it.
+    /// Locks the handle for planning. Its holder waits for scratch memory during a trial, so it must not be requested
+    /// while holding that.
     pub fn planning(&self) -> MutexGuard<'_, H> {
         self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The handle of a stream; `None` if there is no such stream.
+    /// Locks the handle of a stream; `None` if there is no such stream.
     pub fn of_stream(&self, stream: usize) -> Option<MutexGuard<'_, H>> {
         self.streams.get(stream).map(|handle| handle.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -70,7 +72,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    /// A handle that notices if two threads use it at once. As a real one, it can be sent but not shared.
+    /// A handle that detects concurrent use. Like a real one, it is `Send` but not `Sync`.
     #[derive(Default)]
     struct Watched {
         is_used: AtomicBool,

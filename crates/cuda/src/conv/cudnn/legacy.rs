@@ -1,13 +1,13 @@
-//! Convolutions by cuDNN's older calls, which know few algorithms. The library itself says which is fastest.
+//! Convolutions by cuDNN's legacy API, which has few algorithms; the library's heuristic chooses among them.
 
-use crate::conv::canonical::{Geometry, Sought};
-use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::canonical::{ConvPass, Geometry};
+use crate::conv::cudnn::descriptor::CudnnResult;
 use crate::conv::cudnn::handles::Handle;
 use cudarc::cudnn::{result, sys};
 use std::ffi::{c_int, c_void};
 
-/// A convolution that is ready to be started, and the bytes of workspace it needs.
-pub(crate) struct Call {
+/// A convolution that is ready to launch, and its workspace in bytes.
+pub(crate) struct LegacyConv {
     descriptions: Descriptions,
     algorithm: Algorithm,
     pub workspace: usize,
@@ -20,10 +20,10 @@ enum Algorithm {
     Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
 }
 
-/// An algorithm, the units it uses, and the bytes of workspace it needs.
-type Offer = (Algorithm, sys::cudnnMathType_t, usize);
+/// An algorithm, its math type, and its workspace in bytes.
+type LegacyHeuristic = (Algorithm, sys::cudnnMathType_t, usize);
 
-/// What the library must be told of a geometry; given back when it is dropped.
+/// The descriptors of a geometry, destroyed when dropped.
 struct Descriptions {
     x: sys::cudnnTensorDescriptor_t,
     w: sys::cudnnFilterDescriptor_t,
@@ -31,17 +31,18 @@ struct Descriptions {
     convolution: sys::cudnnConvolutionDescriptor_t,
 }
 
-// SAFETY: as for `Described`.
+// SAFETY: as for `Descriptor`.
 unsafe impl Send for Descriptions {}
 
 impl Descriptions {
-    fn new(geometry: &Geometry) -> Answer<Self> {
+    fn new(geometry: &Geometry) -> CudnnResult<Self> {
         use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
         let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
         let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
         let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
         let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
-        // SAFETY: every description is made, then filled with as many numbers as is said; all are destroyed with this.
+        // SAFETY: every descriptor is created, then filled with as many numbers as is said; all are destroyed with
+        // this.
         unsafe {
             let made = Descriptions {
                 x: result::create_tensor_descriptor()?,
@@ -72,13 +73,13 @@ impl Descriptions {
         }
     }
 
-    fn set_math(&self, math: sys::cudnnMathType_t) -> Answer<()> {
-        // SAFETY: the description was made in `new`.
+    fn set_math(&self, math: sys::cudnnMathType_t) -> CudnnResult<()> {
+        // SAFETY: the descriptor was created in `new`.
         unsafe { sys::cudnnSetConvolutionMathType(self.convolution, math).result() }
     }
 }
 
-/// What units may be used.
+/// Returns the math type that is allowed.
 fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
     use sys::cudnnMathType_t as Math;
     if geometry.rounds { Math::CUDNN_DEFAULT_MATH } else { Math::CUDNN_FMA_MATH }
@@ -86,7 +87,7 @@ fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
 
 impl Drop for Descriptions {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: created in `new`, and owned by this value alone.
         unsafe {
             let _ = result::destroy_tensor_descriptor(self.x);
             let _ = result::destroy_filter_descriptor(self.w);
@@ -96,17 +97,18 @@ impl Drop for Descriptions {
     }
 }
 
-/// Most ways the library may offer.
-const OFFERS: usize = 10;
+/// The maximum number of algorithms that the library may propose.
+const MAX_HEURISTICS: usize = 10;
 
-/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain sum.
+/// Returns the first acceptable proposal: the algorithms in `$may` are deterministic and as precise as a plain sum.
 macro_rules! choose {
     ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
-        let mut offers: [$offer; OFFERS] = std::mem::zeroed();
+        let mut offers: [$offer; MAX_HEURISTICS] = std::mem::zeroed();
         let mut count = 0;
         let offers_at = offers.as_mut_ptr();
-        sys::$ask($handle, $first, $second, $convolution, $third, OFFERS as c_int, &mut count, offers_at).result()?;
-        offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)]
+        sys::$ask($handle, $first, $second, $convolution, $third, MAX_HEURISTICS as c_int, &mut count, offers_at)
+            .result()?;
+        offers[..usize::try_from(count).unwrap_or(0).min(MAX_HEURISTICS)]
             .iter()
             .find(|offer| {
                 let rounds = offer.mathType != sys::cudnnMathType_t::CUDNN_FMA_MATH;
@@ -119,19 +121,24 @@ macro_rules! choose {
     }};
 }
 
-impl Call {
-    /// What the library thinks is fastest with at most so many bytes of workspace, of what may be taken; none where there is no such
-    /// way.
-    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Answer<Option<Self>> {
+impl LegacyConv {
+    /// Prepares the fastest acceptable algorithm, by the library's heuristic, within this many bytes of workspace;
+    /// `None` if there is none.
+    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> CudnnResult<Option<Self>> {
         let descriptions = Descriptions::new(geometry)?;
         let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {
             return Ok(None);
         };
         descriptions.set_math(math)?;
-        Ok(Some(Call { descriptions, algorithm, workspace }))
+        Ok(Some(LegacyConv { descriptions, algorithm, workspace }))
     }
 
-    fn offer(handle: &Handle, geometry: &Geometry, d: &Descriptions, most: usize) -> Answer<Option<Offer>> {
+    fn offer(
+        handle: &Handle,
+        geometry: &Geometry,
+        d: &Descriptions,
+        most: usize,
+    ) -> CudnnResult<Option<LegacyHeuristic>> {
         use sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 as DATA;
         use sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 as FILTER;
         use sys::cudnnConvolutionFwdAlgo_t as Forward;
@@ -142,10 +149,10 @@ impl Call {
         ];
         let plain = !geometry.rounds;
         let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
-        // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
+        // SAFETY: the descriptors were just created; there is room for all requested proposals.
         unsafe {
-            Ok(match geometry.sought {
-                Sought::Result => choose!(
+            Ok(match geometry.pass {
+                ConvPass::Fprop => choose!(
                     handle,
                     cudnnGetConvolutionForwardAlgorithm_v7,
                     sys::cudnnConvolutionFwdAlgoPerf_t,
@@ -158,7 +165,7 @@ impl Call {
                     plain,
                     most
                 ),
-                Sought::Image => choose!(
+                ConvPass::Dgrad => choose!(
                     handle,
                     cudnnGetConvolutionBackwardDataAlgorithm_v7,
                     sys::cudnnConvolutionBwdDataAlgoPerf_t,
@@ -171,7 +178,7 @@ impl Call {
                     plain,
                     most
                 ),
-                Sought::Kernel => choose!(
+                ConvPass::Wgrad => choose!(
                     handle,
                     cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                     sys::cudnnConvolutionBwdFilterAlgoPerf_t,
@@ -188,11 +195,11 @@ impl Call {
         }
     }
 
-    /// Starts it in the stream of a handle.
+    /// Launches it in the stream of a handle.
     ///
     /// # Safety
     /// As for [`GraphPlan::run`](crate::conv::cudnn::backend::GraphPlan::run).
-    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> CudnnResult<()> {
         let (one, zero) = (1f32, 0f32);
         let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
         let given = |address: u64| address as *const c_void;

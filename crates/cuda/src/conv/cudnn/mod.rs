@@ -1,4 +1,4 @@
-//! Convolutions by cuDNN: the library, and what was chosen for each geometry.
+//! Convolutions by cuDNN: the library, and the algorithm selected for each geometry.
 
 pub(crate) mod backend;
 pub(crate) mod descriptor;
@@ -10,120 +10,121 @@ pub(crate) mod select;
 
 use crate::conv::canonical::Geometry;
 use crate::conv::cudnn::handles::{Handle, Handles};
-use crate::conv::cudnn::select::{Choice, Chooser, Method};
+use crate::conv::cudnn::select::{ConvChoice, ConvSelector, LibraryConv};
 use crate::conv::im2col::Arrangement;
 use crate::runtime::device::Device;
 use bilevel_graph::{Error, ErrorKind, Result};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use cudarc::cudnn::{CudnnError, result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The error for a call of the library that failed.
+/// Returns the error for a failed library call.
 pub(crate) fn failed(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuDNN could not {what}: {error:?}") })
 }
 
-/// The library, opened for one GPU.
+/// cuDNN, opened for one GPU.
 pub(crate) struct Dnn {
-    chooser: Chooser,
-    /// What was chosen for a geometry; none where the library has no way that always gives the same bits.
-    choices: Mutex<HashMap<Geometry, Option<Way>>>,
-    /// What choices name by its number. It is all here, so that nothing of it outlives the handles, which are dropped after it.
-    methods: Mutex<Vec<Method>>,
-    /// The handle for planning is locked before the scratch memory, which a trial needs; those of streams after it. `choices` and `methods` are
-    /// held by nobody who waits for the first two.
+    chooser: ConvSelector,
+    /// The algorithm selected for a geometry; `None` if the library has no deterministic one.
+    choices: Mutex<HashMap<Geometry, Option<ConvAlgo>>>,
+    /// The prepared convolutions, indexed by choices. They are dropped before the handles.
+    methods: Mutex<Vec<LibraryConv>>,
+    /// Lock order: the planning handle before the scratch memory, which a trial needs, and stream handles after it.
+    /// `choices` and `methods` are never held while waiting for the first two.
     handles: Handles<Handle>,
 }
 
-/// A convolution that is ready to be started by the library: the number of its method.
+/// The index of a convolution that is ready to launch.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Convolved {
+pub(crate) struct PreparedConv {
     method: usize,
     /// Bytes of workspace it needs.
     pub workspace: usize,
 }
 
-/// How a convolution is computed.
+/// The algorithm of a convolution.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
-    /// By the library.
-    Library(Convolved),
-    /// As a product with patches.
-    Own(Arrangement),
+pub(crate) enum ConvAlgo {
+    /// By cuDNN.
+    Library(PreparedConv),
+    /// By im2col and a GEMM.
+    Im2col(Arrangement),
 }
 
 impl Dnn {
-    /// Opens the library for these streams of a GPU, whose context must be current whenever it is used, and when it is dropped.
+    /// Opens the library for these streams of a GPU. Its context must be current whenever the library is used or
+    /// dropped.
     pub fn new(device: &Arc<Device>, streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
         // SAFETY: the streams are the device's, which drops the library before it destroys them.
         let open = |&stream: &_| unsafe { Handle::new(stream) }.map_err(|e| failed("be opened", e));
-        let first = streams.first().ok_or_else(|| lacks("a stream"))?;
+        let first = streams.first().ok_or_else(|| internal_error("a stream"))?;
         Ok(Dnn {
-            chooser: Chooser::new(device, &device.cache, result::get_version()),
+            chooser: ConvSelector::new(device, &device.cache, result::get_version()),
             choices: Mutex::default(),
             methods: Mutex::default(),
             handles: Handles::new(open(first)?, streams.iter().map(open).collect::<Result<_>>()?),
         })
     }
 
-    fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<Way>>> {
+    fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<ConvAlgo>>> {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn methods(&self) -> MutexGuard<'_, Vec<Method>> {
+    fn methods(&self) -> MutexGuard<'_, Vec<LibraryConv>> {
         self.methods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was chosen for a geometry before.
-    fn chosen(&self, geometry: &Geometry) -> Option<Option<Way>> {
+    /// Returns an earlier selection for a geometry.
+    fn chosen(&self, geometry: &Geometry) -> Option<Option<ConvAlgo>> {
         self.choices().get(geometry).copied()
     }
 
-    /// How a convolution is computed; none where the library cannot compute it as it should be.
-    pub fn way(&self, geometry: &Geometry) -> Option<Way> {
+    /// Returns the algorithm of a convolution; `None` if cuDNN does not support it as required.
+    pub fn algo(&self, geometry: &Geometry) -> Option<ConvAlgo> {
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
-        // One at a time: two choices for one convolution would be other bits.
+        // One at a time: two selections for one convolution could differ in bits.
         let planning = self.handles.planning();
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
-        let way = self.chooser.choose(&planning, &self.handles, geometry).map(|choice| match choice {
-            Choice::Library(method) => Way::Library(self.kept(method)),
-            Choice::Own(arrangement) => Way::Own(arrangement),
+        let algo = self.chooser.choose(&planning, &self.handles, geometry).map(|choice| match choice {
+            ConvChoice::Library(method) => ConvAlgo::Library(self.kept(method)),
+            ConvChoice::Im2col(arrangement) => ConvAlgo::Im2col(arrangement),
         });
-        self.choices().insert(*geometry, way);
-        way
+        self.choices().insert(*geometry, algo);
+        algo
     }
 
-    /// Keeps a method as long as the library is open.
-    fn kept(&self, method: Method) -> Convolved {
+    /// Stores a prepared convolution until the library is closed.
+    fn kept(&self, method: LibraryConv) -> PreparedConv {
         let (workspace, mut methods) = (method.workspace(), self.methods());
         methods.push(method);
-        Convolved { method: methods.len() - 1, workspace }
+        PreparedConv { method: methods.len() - 1, workspace }
     }
 
-    /// Makes a convolution ready that was planned to be the library's.
-    pub fn prepare(&self, geometry: &Geometry) -> Result<Convolved> {
-        match self.way(geometry) {
-            Some(Way::Library(convolved)) => Ok(convolved),
+    /// Prepares a convolution that was planned for cuDNN.
+    pub fn prepare(&self, geometry: &Geometry) -> Result<PreparedConv> {
+        match self.algo(geometry) {
+            Some(ConvAlgo::Library(convolved)) => Ok(convolved),
             _ => {
-                let what = format!("cuDNN has no way to compute {geometry:?}");
+                let what = format!("cuDNN has no algorithm for {geometry:?}");
                 Err(Error::new(ErrorKind::Device { what }))
             }
         }
     }
 
-    /// Starts a convolution in the stream with this number.
+    /// Launches a convolution in a stream.
     ///
     /// # Safety
-    /// The addresses must be those of x, w, y and the workspace, which nobody else uses meanwhile.
-    pub unsafe fn run(&self, convolved: &Convolved, addresses: [u64; 4], stream: usize) -> Result<()> {
+    /// The addresses must be those of x, w, y and the workspace, with no concurrent use.
+    pub unsafe fn run(&self, convolved: &PreparedConv, addresses: [u64; 4], stream: usize) -> Result<()> {
         let methods = self.methods();
-        let method = methods.get(convolved.method).ok_or_else(|| lacks("a way to compute a convolution"))?;
-        let handle = self.handles.of_stream(stream).ok_or_else(|| lacks("the handle of a stream"))?;
+        let method = methods.get(convolved.method).ok_or_else(|| internal_error("the algorithm of a convolution"))?;
+        let handle = self.handles.of_stream(stream).ok_or_else(|| internal_error("the handle of a stream"))?;
         // SAFETY: the caller's promise.
         unsafe { method.run(&handle, addresses) }.map_err(|e| failed("convolve", e))
     }

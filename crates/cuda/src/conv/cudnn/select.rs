@@ -1,125 +1,126 @@
-//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of our own.
+//! Algorithm selection for convolutions: the stored algorithm, or the fastest of cuDNN's engines and im2col.
 //!
-//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and a
-//! product with patches beside them; what was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be
-//! kept, the library's word counts. Of operands in two bytes the library has engines only that take a second each to compile: the first it
-//! proposes is compiled, and on trial beside our own.
+//! For convolutions of microseconds, the library's heuristic is often wrong. So several engines and im2col are
+//! benchmarked, and the result is stored on disk: later processes use the same algorithm, to the same bits. If nothing
+//! can be stored, the heuristic decides. For bf16 the library only has engines that compile for a second each: the
+//! first proposal is compiled and compared with im2col.
 
 use crate::autotune::bench::Trial;
-use crate::autotune::conv_candidate::{Rehearsal, rehearsals};
+use crate::autotune::conv_candidate::{ConvCandidate, conv_candidates};
 use crate::autotune::select::fastest;
-use crate::autotune::store::Kept;
+use crate::autotune::store::TuningStore;
 use crate::compile::disk_cache::Cache;
 use crate::conv::canonical::Geometry;
 use crate::conv::cudnn::backend::{GraphPlan, MODES, Proposals};
-use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::cudnn::descriptor::CudnnResult;
 use crate::conv::cudnn::failed;
 use crate::conv::cudnn::handles::{Handle, Handles};
-use crate::conv::cudnn::key::Name;
-use crate::conv::cudnn::legacy::Call;
+use crate::conv::cudnn::key::ConvAlgoKey;
+use crate::conv::cudnn::legacy::LegacyConv;
 use crate::conv::im2col::{Arrangement, arrangements};
 use crate::runtime::device::Device;
 use bilevel_graph::Result;
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Multiplications from which the best way is worth a trial.
-const TRIED: usize = 1 << 20;
-/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's order is that of an
-/// engine by itself, if that: the ninth may take two thirds of the time of the first.
-const ENGINES: [usize; 3] = [16, 24, 24];
-/// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
+/// Convolutions of at least this many multiplications are autotuned.
+const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
+/// The maximum number of engines after each of the [`MODES`]: each may add some that the others do not know. The
+/// library ranks engines in isolation at best: the ninth may take two thirds of the time of the first.
+const MAX_ENGINES: [usize; 3] = [16, 24, 24];
+/// The kind of stored choices. Change it if candidates or selection change.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
-/// The same for operands of two bytes.
+/// The same for bf16.
 const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
-/// The kind under which compiled engines are kept.
+/// The kind of stored compiled engines.
 const COMPILED: &str = "compiled convolution in two bytes";
 
-/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
-/// for one convolution would be other bits.
+/// Serialises trials. Threads may use the same GPU: concurrent trials would disturb each other, and two selections for
+/// one convolution could differ in bits.
 static TRYING: Mutex<()> = Mutex::new(());
 
-/// How a convolution is to be computed.
-pub(crate) enum Choice {
-    /// By the library.
-    Library(Method),
-    /// As a product with patches.
-    Own(Arrangement),
+/// The selected algorithm of a convolution.
+pub(crate) enum ConvChoice {
+    /// By cuDNN.
+    Library(LibraryConv),
+    /// By im2col and a GEMM.
+    Im2col(Arrangement),
 }
 
-/// A convolution that the library is ready to start.
-pub(crate) enum Method {
-    Call(Call),
+/// A convolution by cuDNN that is ready to launch.
+pub(crate) enum LibraryConv {
+    Call(LegacyConv),
     Graph(GraphPlan),
 }
 
-impl Method {
-    /// Bytes of workspace it needs.
+impl LibraryConv {
+    /// Returns its workspace in bytes.
     pub fn workspace(&self) -> usize {
         match self {
-            Method::Call(call) => call.workspace,
-            Method::Graph(plan) => plan.workspace,
+            LibraryConv::Call(call) => call.workspace,
+            LibraryConv::Graph(plan) => plan.workspace,
         }
     }
 
-    /// Starts it in the stream of a handle.
+    /// Launches it in the stream of a handle.
     ///
     /// # Safety
     /// As for [`GraphPlan::run`].
-    pub unsafe fn run(&self, handle: &Handle, addresses: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, addresses: [u64; 4]) -> CudnnResult<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Method::Call(call) => call.run(handle, addresses),
-                Method::Graph(plan) => plan.run(handle, addresses),
+                LibraryConv::Call(call) => call.run(handle, addresses),
+                LibraryConv::Graph(plan) => plan.run(handle, addresses),
             }
         }
     }
 }
 
-/// Something on trial.
+/// A candidate of autotuning.
 enum Candidate {
-    Library(Method),
-    Own(Rehearsal),
+    Library(LibraryConv),
+    Im2col(ConvCandidate),
 }
 
 impl Candidate {
     fn workspace(&self) -> usize {
         match self {
             Candidate::Library(method) => method.workspace(),
-            Candidate::Own(rehearsal) => rehearsal.workspace,
+            Candidate::Im2col(candidate) => candidate.workspace,
         }
     }
 
-    fn chosen(self) -> Choice {
+    fn chosen(self) -> ConvChoice {
         match self {
-            Candidate::Library(method) => Choice::Library(method),
-            Candidate::Own(rehearsal) => Choice::Own(rehearsal.arrangement),
+            Candidate::Library(method) => ConvChoice::Library(method),
+            Candidate::Im2col(candidate) => ConvChoice::Im2col(candidate.arrangement),
         }
     }
 }
 
-/// Chooses for one GPU.
-pub(crate) struct Chooser {
+/// Selects algorithms for one GPU.
+pub(crate) struct ConvSelector {
     device: Weak<Device>,
-    kept: Kept,
+    kept: TuningStore,
 }
 
-impl Chooser {
+impl ConvSelector {
     pub fn new(device: &Arc<Device>, cache: &Cache, version: usize) -> Self {
-        Chooser { device: Arc::downgrade(device), kept: Kept::new(cache, &device.name, version) }
+        ConvSelector { device: Arc::downgrade(device), kept: TuningStore::new(cache, &device.name, version) }
     }
 
-    /// How to compute a geometry; none where the library cannot as it should. The library is asked with the handle for planning, and trials use
-    /// those of the streams. Who asks must not hold the scratch memory: a trial waits for its turn.
-    pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<Choice> {
+    /// Selects the algorithm of a geometry; `None` if the library does not support it as required. Queries use the
+    /// planning handle, trials those of the streams. The caller must not hold the scratch memory, because a trial waits
+    /// for it.
+    pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<ConvChoice> {
         let device = self.device.upgrade()?;
         device.enter().ok()?;
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
-        // Room for all three in another order, and a little.
+        // Room to convert all three, and a little more.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
         if !is_tried(geometry) || !self.kept.keeps() {
-            return self.first(planning, geometry, most).map(Choice::Library);
+            return self.first(planning, geometry, most).map(ConvChoice::Library);
         }
         if let Some(known) = self.known(planning, geometry, most) {
             return Some(known);
@@ -131,13 +132,13 @@ impl Chooser {
         let mut candidates = candidates(planning, geometry, most);
         if geometry.narrow {
             let compiled = self.compiled(planning, geometry, most);
-            candidates.extend(compiled.map(|method| (Name::Compiled, Candidate::Library(method))));
+            candidates.extend(compiled.map(|method| (ConvAlgoKey::Compiled, Candidate::Library(method))));
         }
         if candidates.is_empty() {
             return None;
         }
-        let own = rehearsals(&device, geometry);
-        candidates.extend(own.into_iter().map(|own| (Name::Own(own.arrangement), Candidate::Own(own))));
+        let own = conv_candidates(&device, geometry);
+        candidates.extend(own.into_iter().map(|own| (ConvAlgoKey::Im2col(own.arrangement), Candidate::Im2col(own))));
         let best = match candidates.len() {
             1 => 0,
             _ => tried(&device, handles, geometry.bytes(), &candidates).ok().flatten().unwrap_or(0),
@@ -147,20 +148,20 @@ impl Chooser {
         Some(candidate.chosen())
     }
 
-    /// What the library thinks is fastest.
-    fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+    /// Returns the library's first proposal.
+    fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
         if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
     }
 
-    /// The same for operands of two bytes, as it was compiled before, else compiled now.
-    fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+    /// The same for bf16, from the store or compiled now.
+    fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
         let what = format!("{geometry:?}");
         let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
         if let Some(plan) = before.filter(|plan| plan.workspace <= most) {
-            return Some(Method::Graph(plan));
+            return Some(LibraryConv::Graph(plan));
         }
         let method = proposed(handle, geometry, most);
-        if let Some(Method::Graph(plan)) = &method
+        if let Some(LibraryConv::Graph(plan)) = &method
             && let Ok(written) = plan.written()
         {
             self.kept.put_bytes(COMPILED, &what, &written);
@@ -168,49 +169,51 @@ impl Chooser {
         method
     }
 
-    /// What was kept for a geometry, if it still can be done so.
-    fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Choice> {
+    /// Returns the stored choice for a geometry, if it is still possible.
+    fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<ConvChoice> {
         let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
-        let method = match Name::read(&numbers)? {
-            Name::Call => called(handle, geometry, most),
-            Name::Compiled => self.compiled(handle, geometry, most),
-            Name::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(Method::Graph),
-            Name::Own(kept) => return arrangements(geometry).contains(&kept).then_some(Choice::Own(kept)),
+        let method = match ConvAlgoKey::read(&numbers)? {
+            ConvAlgoKey::Call => called(handle, geometry, most),
+            ConvAlgoKey::Compiled => self.compiled(handle, geometry, most),
+            ConvAlgoKey::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(LibraryConv::Graph),
+            ConvAlgoKey::Im2col(kept) => {
+                return arrangements(geometry).contains(&kept).then_some(ConvChoice::Im2col(kept));
+            }
         };
-        method.map(Choice::Library)
+        method.map(ConvChoice::Library)
     }
 }
 
-/// True where the best way is worth a trial.
+/// True if autotuning pays.
 fn is_tried(geometry: &Geometry) -> bool {
-    geometry.products() >= TRIED
+    geometry.products() >= MIN_TUNED_MULTIPLICATIONS
 }
 
-/// The kind under which the choice for a geometry is kept.
+/// Returns the kind of the stored choice for a geometry.
 fn kind(geometry: &Geometry) -> &'static str {
     if geometry.narrow { NARROW } else { CONVOLUTION }
 }
 
-/// By the older calls. Whatever these refuse to describe they cannot compute either.
-fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
-    Call::first(handle, geometry, most).ok().flatten().map(Method::Call)
+/// Prepares the legacy call. A geometry that it cannot describe, it cannot compute either.
+fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
+    LegacyConv::first(handle, geometry, most).ok().flatten().map(LibraryConv::Call)
 }
 
-/// What the library thinks is fastest.
-fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
-    let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(Method::Graph);
-    // The older calls know one type only.
+/// Returns the library's first proposal.
+fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
+    let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(LibraryConv::Graph);
+    // The legacy API supports one type only.
     graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
 }
 
-/// What of the library's is worth a trial, first what it proposes first.
-fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
-    // The older calls know one type only.
+/// Returns the library's candidates, in its order.
+fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlgoKey, Candidate)> {
+    // The legacy API supports one type only.
     let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
-    let call = || call().map(|call| (Name::Call, Candidate::Library(call)));
-    let mut found: Vec<(Name, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
+    let call = || call().map(|call| (ConvAlgoKey::Call, Candidate::Library(call)));
+    let mut found: Vec<(ConvAlgoKey, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
     let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
-    for (mode, engines) in MODES.into_iter().zip(ENGINES) {
+    for (mode, engines) in MODES.into_iter().zip(MAX_ENGINES) {
         for engine in proposals.engines(mode) {
             if found.len() - before >= engines {
                 break;
@@ -220,13 +223,13 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(Name, C
                 continue;
             }
             seen.push(name.clone());
-            // One that must be compiled is worth it only where the library thinks it is the fastest of all; of two bytes, that is on trial anyway.
+            // Run-time compilation pays only for the library's first proposal; for bf16 that is a candidate anyway.
             let first = geometry.last && !geometry.narrow && found.is_empty();
             if engine.is_compiled() && !first {
                 continue;
             }
             if let Some(plan) = proposals.plan(&engine, most) {
-                found.push((Name::Engine(name), Candidate::Library(Method::Graph(plan))));
+                found.push((ConvAlgoKey::Engine(name), Candidate::Library(LibraryConv::Graph(plan))));
             }
         }
     }
@@ -236,24 +239,24 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(Name, C
     found
 }
 
-/// The number of the fastest, run with so many bytes for x, w and y; none where none can be run.
+/// Returns the index of the fastest, with this many bytes for x, w and y; `None` if none runs.
 fn tried(
     device: &Arc<Device>,
     handles: &Handles<Handle>,
     [x, w, y]: [usize; 3],
-    candidates: &[(Name, Candidate)],
+    candidates: &[(ConvAlgoKey, Candidate)],
 ) -> Result<Option<usize>> {
     let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
-        // SAFETY: the places are those of x, w, y and a workspace that is large enough for all.
+        // SAFETY: the addresses are those of x, w, y and a workspace that suffices for all.
         unsafe {
             match &candidates[number].1 {
                 Candidate::Library(method) => {
-                    let handle = handles.of_stream(branch).ok_or_else(|| lacks("the handle of a stream"))?;
+                    let handle = handles.of_stream(branch).ok_or_else(|| internal_error("the handle of a stream"))?;
                     method.run(&handle, trial.places(branch)).map_err(|e| failed("convolve", e))
                 }
-                Candidate::Own(rehearsal) => rehearsal.start(device, trial.places(branch), branch),
+                Candidate::Im2col(candidate) => candidate.start(device, trial.places(branch), branch),
             }
         }
     };
@@ -263,12 +266,12 @@ fn tried(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conv::canonical::Sought;
+    use crate::conv::canonical::ConvPass;
     use crate::conv::cudnn::engine::EngineName;
     use crate::conv::im2col;
 
     fn example() -> Geometry {
-        im2col::tests::example(Sought::Kernel, [32, 192, 384, 8])
+        im2col::tests::example(ConvPass::Wgrad, [32, 192, 384, 8])
     }
 
     #[test]
@@ -276,16 +279,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
         let key = |geometry: &Geometry| format!("{geometry:?}");
-        let name = Name::Engine(EngineName(vec![34, 2, 5]));
-        Kept::new(&cache, "gpu", 90_200).put_numbers(CONVOLUTION, &key(&example()), &name.numbers());
+        let name = ConvAlgoKey::Engine(EngineName(vec![34, 2, 5]));
+        TuningStore::new(&cache, "gpu", 90_200).put_numbers(CONVOLUTION, &key(&example()), &name.numbers());
         let read = |geometry: &Geometry, gpu: &str, version| {
-            Name::read(&Kept::new(&cache, gpu, version).numbers(CONVOLUTION, &key(geometry))?)
+            ConvAlgoKey::read(&TuningStore::new(&cache, gpu, version).numbers(CONVOLUTION, &key(geometry))?)
         };
         assert_eq!(read(&example(), "gpu", 90_200), Some(name));
         assert_eq!(read(&example(), "another gpu", 90_200), None);
         assert_eq!(read(&example(), "gpu", 90_201), None);
         let others = [
-            Geometry { sought: Sought::Image, ..example() },
+            Geometry { pass: ConvPass::Dgrad, ..example() },
             Geometry { last: true, ..example() },
             Geometry { rounds: false, ..example() },
             Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..example() },
@@ -296,17 +299,17 @@ mod tests {
     }
 
     #[test]
-    fn a_geometry_is_kept_under_the_same_name_in_every_process() {
+    fn a_geometry_has_the_same_key_in_every_process() {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
-        assert_eq!(key, "e7cd71d627f02865d2f807d8e418346ead0c00c7711552c6e9363d91c1b92e38");
+        assert_eq!(key, "ae785b22b89cd436ba6d24c3500418c2d4f664f3b266a1baceaef1fe861ca8b9");
     }
 
     #[test]
     fn all_but_the_smallest_are_tried_and_those_of_two_bytes_kept_under_their_kind() {
         let narrow = Geometry { last: true, narrow: true, ..example() };
         assert!(is_tried(&example()) && is_tried(&narrow));
-        assert!(!is_tried(&im2col::tests::example(Sought::Kernel, [1, 4, 4, 8])));
+        assert!(!is_tried(&im2col::tests::example(ConvPass::Wgrad, [1, 4, 4, 8])));
         assert_ne!(kind(&narrow), kind(&example()));
     }
 }

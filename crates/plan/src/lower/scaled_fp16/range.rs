@@ -1,62 +1,63 @@
-//! How large the numbers of an array can be at most, from how large others are.
+//! Upper bounds of the magnitude of an array's elements, in terms of the amax of others.
 //!
 //!   |x| ≤ Σₜ cₜ · Π_f 2·m_f,   m_f = 2^⌊log₂ max |f|⌋ of some arrays f
 //!
-//! A sum is at most as large as its terms together, a product as its factors, and a sum of k products of elements of A and B as
-//! k·max |A|·max |B|. The last is much more than such a sum is as a rule, so it is *loose*, and nothing that is loose is multiplied by
-//! anything else that is: from layer to layer of a network, bounds would leave what they bound far behind.
+//! A sum is bounded by the sum of its terms' bounds, a product by the product, and a sum of k products of elements of A
+//! and B by k·max |A|·max |B|. The last bound is usually far above the actual values, so it is *loose*. Two loose
+//! bounds are never multiplied, because from layer to layer of a network the bound would grow without limit.
 //!
-//! As with [`Kind::Largest`](crate::Kind::Largest), only numbers that are finite are spoken of.
+//! As for [`Kind::AmaxExponent`](crate::Kind::AmaxExponent), bounds apply to finite numbers only.
 
-use crate::lower::scaled_fp16::scale::{Power, PowerTerm, TERMS};
+use crate::lower::scaled_fp16::scale::{MAX_SCALE_TERMS, Pow2Scale, ScaleTerm};
 
-/// Most arrays whose largest elements are multiplied in a term.
-const FACTORS: usize = 4;
+/// The maximum number of amax factors of a term: a kernel adds that many exponents.
+const MAX_TERM_FACTORS: usize = 4;
 
-/// What the numbers of an array are not beyond. At least one of the first two is known.
+/// An upper bound of magnitudes. At least one of the first two fields is known.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bound {
-    /// They are at most this. It may say little: they may all be far smaller.
+    /// A constant bound. The actual values may all be far smaller.
     ceiling: Option<f64>,
-    /// They are at most the sum of these, and as a rule the largest is not far below it.
-    terms: Option<Vec<Term>>,
-    /// The sum holds one of many products.
+    /// A sum of terms that bounds the values, usually not far above the amax.
+    terms: Option<Vec<BoundTerm>>,
+    /// Whether the sum contains a bound of a contraction.
     loose: bool,
 }
 
-/// A number times twice the [`Kind::Largest`](crate::Kind::Largest) of these nodes, in the order of their numbers.
+/// A coefficient times twice the [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of each of these nodes, in ascending
+/// order.
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
+struct BoundTerm {
     coefficient: f64,
     nodes: Vec<usize>,
 }
 
 impl Bound {
-    /// Of the node with this number, by its own elements.
+    /// Returns the bound of a node by its own amax.
     pub fn of(node: usize) -> Self {
-        Bound { ceiling: None, terms: Some(vec![Term { coefficient: 1.0, nodes: vec![node] }]), loose: false }
+        Bound { ceiling: None, terms: Some(vec![BoundTerm { coefficient: 1.0, nodes: vec![node] }]), loose: false }
     }
 
-    /// Of numbers the largest of which is about this.
+    /// Returns the bound of numbers whose amax is about this value.
     pub fn about(value: f64) -> Self {
         let finite = if value.is_finite() { value.abs() } else { 0.0 };
-        let terms = vec![Term { coefficient: finite, nodes: vec![] }];
+        let terms = vec![BoundTerm { coefficient: finite, nodes: vec![] }];
         Bound { ceiling: Some(finite), terms: Some(terms), loose: false }
     }
 
-    /// Of numbers that are at most this, and may all be far smaller.
+    /// Returns a constant bound of numbers that may all be far smaller.
     pub fn ceiling(value: f64) -> Self {
         Bound { ceiling: Some(value), terms: None, loose: false }
     }
 
-    /// Of the numbers times this one.
+    /// Returns the bound of the numbers times a constant.
     pub fn scaled(mut self, by: f64) -> Self {
         self.ceiling = self.ceiling.map(|ceiling| ceiling * by.abs());
         self.terms.iter_mut().flatten().for_each(|term| term.coefficient *= by.abs());
         self
     }
 
-    /// Of sums, of differences, or of either of the two.
+    /// Returns the bound of sums, differences, maxima or minima.
     pub fn plus(&self, other: &Bound) -> Option<Self> {
         let ceiling = self.ceiling.zip(other.ceiling).map(|(a, b)| a + b);
         let both = self.terms.as_ref().zip(other.terms.as_ref());
@@ -64,7 +65,7 @@ impl Bound {
         Self::known(ceiling, terms, self.loose || other.loose)
     }
 
-    /// Of products. Where one has a ceiling and the other has none, that is what its numbers are taken at.
+    /// Returns the bound of products. If only one factor has a constant bound, that constant scales the other.
     pub fn times(&self, other: &Bound) -> Option<Self> {
         let (ceiling, terms, loose) = match (self.ceiling, other.ceiling) {
             (Some(at), None) => (None, other.clone().scaled(at).terms, other.loose),
@@ -78,57 +79,57 @@ impl Bound {
         Self::known(ceiling, terms, loose)
     }
 
-    /// Of sums of so many products of elements of two arrays; `None` where either is loose.
+    /// Returns the bound of contractions of this length; `None` if either bound is loose.
     pub fn summed(&self, other: &Bound, count: usize) -> Option<Self> {
         let product = self.times(other).filter(|_| !self.loose && !other.loose)?;
         Some(Bound { loose: true, ..product.scaled(count as f64) })
     }
 
-    fn known(ceiling: Option<f64>, terms: Option<Vec<Term>>, loose: bool) -> Option<Self> {
+    fn known(ceiling: Option<f64>, terms: Option<Vec<BoundTerm>>, loose: bool) -> Option<Self> {
         (ceiling.is_some() || terms.is_some()).then_some(Bound { ceiling, terms, loose })
     }
 
-    /// A power of two p such that all numbers are at most 2p, and the nodes whose largest are its factors. `None` where nothing says how large the
-    /// largest may be expected to be.
+    /// Returns a power of two p such that all numbers are at most 2p, and the nodes whose amax exponents are its
+    /// factors. `None` if the expected amax is unknown.
     ///
     ///   Σₜ cₜ Π_f 2m_f ≤ 2p,   p = maxₜ 2^⌈log₂ n·cₜ⌉ · 2^(f−1) · Π_f m_f   for n terms of f factors each
-    pub fn power(&self) -> Option<(Power, Vec<usize>)> {
+    pub fn power(&self) -> Option<(Pow2Scale, Vec<usize>)> {
         let terms = self.terms.as_ref()?;
         let exponent = |value: f64| value.max(f64::MIN_POSITIVE).log2().ceil().clamp(-1e3, 1e3) as i16;
-        let in_powers = |Term { coefficient, nodes }: &Term| PowerTerm {
+        let in_powers = |BoundTerm { coefficient, nodes }: &BoundTerm| ScaleTerm {
             shift: exponent(coefficient * terms.len() as f64) + nodes.len() as i16 - 1,
             factors: nodes.len(),
         };
-        let power = Power::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
+        let power = Pow2Scale::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
         Some((power, terms.iter().flat_map(|term| term.nodes.clone()).collect()))
     }
 }
 
-impl Term {
-    fn times(&self, other: &Term) -> Term {
+impl BoundTerm {
+    fn times(&self, other: &BoundTerm) -> BoundTerm {
         let mut nodes = [&self.nodes[..], &other.nodes].concat();
         nodes.sort_unstable();
-        Term { coefficient: self.coefficient * other.coefficient, nodes }
+        BoundTerm { coefficient: self.coefficient * other.coefficient, nodes }
     }
 }
 
-/// The terms of a sum, those of the same nodes as one; `None` where too many are left, or of too many nodes.
-fn gathered(terms: impl Iterator<Item = Term>) -> Option<Vec<Term>> {
-    let mut all: Vec<Term> = vec![];
+/// Merges terms with the same nodes; `None` if too many terms or factors remain.
+fn gathered(terms: impl Iterator<Item = BoundTerm>) -> Option<Vec<BoundTerm>> {
+    let mut all: Vec<BoundTerm> = vec![];
     for term in terms.filter(|term| term.coefficient != 0.0) {
         match all.iter_mut().find(|other| other.nodes == term.nodes) {
             Some(same) => same.coefficient += term.coefficient,
             None => all.push(term),
         }
     }
-    (all.len() <= TERMS && all.iter().all(|term| term.nodes.len() <= FACTORS)).then_some(all)
+    (all.len() <= MAX_SCALE_TERMS && all.iter().all(|term| term.nodes.len() <= MAX_TERM_FACTORS)).then_some(all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The exponent of the power of a bound, where those of nodes are their numbers.
+    /// Returns the exponent of a bound's scale if the exponent of each node is its number.
     fn exponent(bound: &Bound) -> Option<i32> {
         let (power, nodes) = bound.power()?;
         Some(power.exponent(&nodes.iter().map(|&node| node as i32).collect::<Vec<_>>()))
@@ -137,8 +138,8 @@ mod tests {
     #[test]
     fn the_bound_of_an_array_by_its_own_elements_is_its_largest() {
         let (power, nodes) = Bound::of(7).power().unwrap();
-        assert_eq!((power, nodes), (Power::LARGEST, vec![7]));
-        // A power is half of the next one, which bounds everything below.
+        assert_eq!((power, nodes), (Pow2Scale::AMAX, vec![7]));
+        // A scale is half of the power of two that bounds the values.
         assert_eq!([1.0, 2.0, 2.1].map(|value| exponent(&Bound::about(value))), [-1, 0, 1].map(Some));
         assert_eq!(exponent(&Bound::about(f64::INFINITY).plus(&Bound::of(3)).unwrap()), Some(3));
     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loose_is_not_multiplied_by_anything_else_that_is() {
+    fn loose_bounds_are_not_multiplied_with_each_other() {
         let (a, b) = (Bound::of(5), Bound::of(3));
         let loose = a.summed(&b, 16).unwrap();
         assert_eq!((loose.times(&loose), loose.summed(&a, 16)), (None, None));
@@ -172,6 +173,6 @@ mod tests {
     #[test]
     fn a_sum_of_too_many_terms_is_not_bounded() {
         let sum = |count: usize| (2..=count).try_fold(Bound::of(1), |sum, node| sum.plus(&Bound::of(node)));
-        assert!(sum(TERMS).is_some() && sum(TERMS + 1).is_none());
+        assert!(sum(MAX_SCALE_TERMS).is_some() && sum(MAX_SCALE_TERMS + 1).is_none());
     }
 }

@@ -1,7 +1,6 @@
-//! How large the elements of nodes can be, found from what computes them ([`Bound`]).
+//! Range analysis: bounds of the elements of nodes, derived from the operations that compute them ([`Bound`]).
 //!
-//! Of parameters that are read along with an array, biases and gains, the largest element is asked for: they are short, and there before the
-//! step, or when the step that computes them is done.
+//! The amax of biases and gains is computed on purpose: they are short, and known before the step or at its end.
 
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::lower::Lowering;
@@ -9,24 +8,24 @@ use crate::lower::scaled_fp16::range::Bound;
 use crate::lower::scaled_fp16::range_patterns::Factors;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
 
-/// Most elements of a parameter whose largest is found only for a bound.
-const SHORT: usize = 1 << 13;
+/// The maximum number of elements of a parameter whose amax is computed only for a bound.
+const MAX_PARAMETER_ELEMENTS: usize = 1 << 13;
 
-/// Most operations, one after the other, that are looked through.
-const DEPTH: usize = 32;
+/// The maximum depth of operations that the analysis follows.
+const MAX_DEPTH: usize = 32;
 
 impl Lowering {
-    /// What is known of the elements of a node that does not follow from themselves.
+    /// Returns the bound of a node's elements, as far as it does not follow from their own amax.
     pub fn bound(&mut self, node: usize) -> Option<Bound> {
-        self.bound_at(node, DEPTH)
+        self.bound_at(node, MAX_DEPTH)
     }
 
     fn bound_at(&mut self, node: usize, depth: usize) -> Option<Bound> {
-        if let Some(known) = self.halving.bounds.get(&node) {
+        if let Some(known) = self.scaled_f16.bounds.get(&node) {
             return known.clone();
         }
         let found = if depth == 0 { None } else { self.bound_of_function(node, depth - 1) };
-        self.halving.bounds.insert(node, found.clone());
+        self.scaled_f16.bounds.insert(node, found.clone());
         found
     }
 
@@ -40,7 +39,7 @@ impl Lowering {
                 let factors = self.factors_of(&self.dense(node));
                 self.bound_of_product(factors, depth)
             }
-            // −1, 0 and 1: where they are not all 0, their largest is 1.
+            // −1, 0 and 1: unless all are 0, their amax is 1.
             Elementwise::Unary(UnaryOp::Sign) => Some(Bound::about(1.0)),
             Elementwise::Binary(op) if op.is_comparison() => Some(Bound::about(1.0)),
             Elementwise::Unary(UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sigmoid | UnaryOp::Sin | UnaryOp::Cos) => {
@@ -79,7 +78,10 @@ impl Lowering {
 
     fn is_short_parameter(&self, node: usize) -> bool {
         let made = &self.nodes[node];
-        self.halving.parameters.contains(&node) && made.count() <= SHORT && made.dtype == DType::F32 && !made.narrow
+        self.scaled_f16.parameters.contains(&node)
+            && made.count() <= MAX_PARAMETER_ELEMENTS
+            && made.dtype == DType::F32
+            && !made.narrow
     }
 }
 
@@ -91,36 +93,36 @@ mod tests {
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::{Array, DType, Graph, Precision, Program, Reference, Tensor, gradient, nn};
 
-    /// One for which halves always pay.
+    /// A target that always prefers fp16.
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             true
         }
 
-        fn halves(&self, _: &DotLayout) -> bool {
+        fn scales_to_f16(&self, _: &DotLayout) -> bool {
             true
         }
     }
 
-    /// Rows and columns: an array has more elements than a parameter can have, a row has fewer.
+    /// An array has more elements than a parameter may have; a row has fewer.
     const ROWS: usize = 96;
     const COLUMNS: usize = 104;
 
     const NAMES: [&str; 6] = ["x", "w", "b", "s", "v", "gain"];
 
-    /// A layer and what may be done with it: x·w + b, and slopes s·v for what comes of it.
+    /// A layer x·w + b, and cotangents s·v of its functions.
     struct Layer {
         g: Graph,
         inputs: Vec<(Tensor, Array)>,
     }
 
     impl Layer {
-        /// With numbers of x, w and b of these magnitudes.
+        /// Draws x, w and b with these magnitudes.
         fn new(seed: u64, magnitudes: [f64; 3]) -> Self {
             let (g, mut dice) = (Graph::new(), Dice::new(seed));
             let [x, w, b] = magnitudes;
@@ -147,14 +149,15 @@ mod tests {
             self.input(0).matmul(self.input(1)) + self.row(2)
         }
 
-        /// The slope before a function of the layer.
+        /// Returns the derivative of a function of the layer.
         fn slope(&self, function: fn(Tensor) -> Tensor) -> Tensor {
             let before = self.before();
             let slopes = self.input(3).matmul(self.input(4));
             gradient((function(before) * slopes).sum_all(), &[before]).unwrap()[0].unwrap()
         }
 
-        /// By how many powers of two a value is bounded too far up; `None` where it is not bounded. It is never beyond its bound.
+        /// Returns by how many powers of two the bound exceeds the amax; `None` if there is no bound. Values never
+        /// exceed it.
         fn slack(&self, value: Tensor) -> Option<i32> {
             let program = Program::builder(&self.g).output("y", value).build().unwrap();
             let program = program.with_precision(Precision::Tf32);
@@ -194,7 +197,7 @@ mod tests {
                 (nn::silu(before), 7),
                 (layer.slope(nn::relu), 6),
                 (layer.slope(nn::gelu), 8),
-                // Of large numbers, the slope of a tanh is 0.
+                // For large numbers, the derivative of tanh is 0.
                 (layer.slope(|x| x.tanh()), i32::MAX),
                 (normed, 5),
                 (normed.matmul(layer.input(1)), 10),
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_all_be_far_smaller_than_its_bound_has_none() {
+    fn values_that_may_all_be_far_below_their_bound_have_no_scale() {
         let layer = Layer::new(9, [1.0; 3]);
         let (x, before) = (layer.input(0), layer.before());
         let ranges = [before.tanh(), before.erf() + 1.0, (-(before * before)).exp(), before.sigmoid()];
@@ -217,7 +220,7 @@ mod tests {
         for (number, value) in [&ranges[..], &loose, &anything].concat().into_iter().enumerate() {
             assert_eq!(layer.slack(value), None, "value {number}");
         }
-        // Normalised columns, which the loop that computes them cannot have at hand.
+        // Normalised columns, which a loop over rows cannot hold.
         let length = (x.square().sum([0]) * 0.1).sqrt().recip();
         assert_eq!(layer.slack(x * length.broadcast([1], [ROWS, COLUMNS])), None);
         assert_eq!(layer.slack(before.sign() * 3.0), Some(0));

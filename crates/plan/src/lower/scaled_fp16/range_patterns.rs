@@ -1,4 +1,4 @@
-//! Products of many factors as one, and what is known of some factors together: of y and e^(−a·y²), and of a row and its length.
+//! Joint bounds of factors: y with e^(−a·y²), and a row with its inverse norm.
 
 use crate::fuse::group::repeats_rows;
 use crate::ir::node::{Elementwise, Kind, Operand};
@@ -7,17 +7,17 @@ use crate::lower::scaled_fp16::range::Bound;
 use bilevel_graph::{BinaryOp, ReduceOp, UnaryOp};
 use std::f64::consts::E;
 
-/// Most factors of a product.
-const MOST: usize = 12;
+/// The maximum number of factors that a product is expanded to.
+const MAX_FACTORS: usize = 12;
 
-/// A number times operands, which are no products themselves.
+/// A coefficient times operands that are not products themselves.
 pub(crate) struct Factors {
     pub coefficient: f64,
     pub operands: Vec<Operand>,
 }
 
 impl Lowering {
-    /// The factors of an operand; itself where it is no product, or one of too many.
+    /// Returns the factors of an operand; the operand itself if it is not a product, or has too many factors.
     pub fn factors_of(&self, operand: &Operand) -> Factors {
         let (mut coefficient, mut operands, mut left) = (1.0, vec![], vec![operand]);
         while let Some(operand) = left.pop() {
@@ -25,7 +25,7 @@ impl Lowering {
             match (operand, node.map(|node| (&node.kind, &node.operands[..]))) {
                 (Operand::Constant(value), _) => coefficient *= value,
                 (_, Some((Kind::Elementwise(Elementwise::Binary(BinaryOp::Mul)), of)))
-                    if operands.len() + left.len() + of.len() <= MOST =>
+                    if operands.len() + left.len() + of.len() <= MAX_FACTORS =>
                 {
                     left.extend(of);
                 }
@@ -39,18 +39,18 @@ impl Lowering {
         Factors { coefficient, operands }
     }
 
-    /// The number of the node that an operand shows all elements of, in order.
+    /// Returns the node that an operand covers in full and in order.
     fn whole(&self, operand: &Operand) -> Option<usize> {
         operand.at().filter(|(node, view)| self.nodes[*node].is_whole(view)).map(|(node, _)| node)
     }
 
-    /// What an elementwise function of this kind is applied to, where the operand is all of one.
+    /// Returns the argument of a unary function, if the operand is the whole result of one.
     fn argument(&self, operand: &Operand, op: UnaryOp) -> Option<&Operand> {
         let node = &self.nodes[self.whole(operand)?];
         matches!(node.kind, Kind::Elementwise(Elementwise::Unary(of)) if of == op).then(|| node.operands.first())?
     }
 
-    /// The node y of which an operand is e^(−a·y²), and a > 0.
+    /// Returns y and a > 0 if the operand is e^(−a·y²).
     pub fn bell(&self, operand: &Operand) -> Option<(usize, f64)> {
         let Factors { coefficient, operands } = self.factors_of(self.argument(operand, UnaryOp::Exp)?);
         let [first, second] = &operands[..] else { return None };
@@ -58,7 +58,7 @@ impl Lowering {
         (y == same && coefficient < 0.0).then_some((y, -coefficient))
     }
 
-    /// The node x of which an operand is 1/√(a·Σ x² + b), over rows and repeated along them, and a > 0; b is never negative.
+    /// Returns x and a > 0 if the operand is 1/√(a·Σ x² + b) with b ≥ 0, over rows and broadcast along them.
     fn inverse_length(&self, operand: &Operand) -> Option<(usize, f64)> {
         let (node, view) = operand.at()?;
         let inverse = self.dense(node);
@@ -73,13 +73,13 @@ impl Lowering {
         let [first, second] = &squares.operands[..] else { return None };
         let (x, same) = (self.whole(first)?, self.whole(second)?);
         let (rows, all) = (sum.count(), self.nodes[x].count());
-        // Trailing axes, so that rows are one after the other.
+        // Trailing axes, so that rows are contiguous.
         let trailing = axes.iter().copied().eq(rank - axes.len()..rank);
         let along = trailing && rows > 0 && repeats_rows(view, rows, all / rows);
         (x == same && along && squares.coefficient > 0.0).then_some((x, coefficient * squares.coefficient))
     }
 
-    /// An operand without the constant that is added to it, and that constant.
+    /// Returns the operand without an added constant, and the constant.
     fn without_offset<'a>(&'a self, operand: &'a Operand) -> (&'a Operand, f64) {
         let node = self.whole(operand).map(|node| &self.nodes[node]);
         match node.map(|node| (&node.kind, &node.operands[..])) {
@@ -91,7 +91,7 @@ impl Lowering {
         }
     }
 
-    /// Takes factors out of which more is known together than of each, with what is known:
+    /// Removes factors with a joint bound, and returns the bounds:
     ///
     ///   |y|ᵏ·e^(−a·y²) ≤ (k/(2·e·a))^(k/2),   |xᵢ|/√(a·Σ x² + b) ≤ 1/√a
     pub fn known_together(&self, operands: &mut Vec<Operand>) -> Vec<Bound> {
@@ -111,13 +111,13 @@ impl Lowering {
         known
     }
 
-    /// The place of e^(−a·y²), y and a.
+    /// Returns the position of e^(−a·y²), y and a.
     fn bell_among(&self, operands: &[Operand]) -> Option<(usize, usize, f64)> {
         let mut places = operands.iter().enumerate();
         places.find_map(|(place, operand)| self.bell(operand).map(|(y, a)| (place, y, a)))
     }
 
-    /// The places of x and of 1/√(a·Σ x² + b), and a.
+    /// Returns the positions of x and of 1/√(a·Σ x² + b), and a.
     fn row_among(&self, operands: &[Operand]) -> Option<(usize, usize, f64)> {
         operands.iter().enumerate().find_map(|(length, operand)| {
             let (x, a) = self.inverse_length(operand)?;

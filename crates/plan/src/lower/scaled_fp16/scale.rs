@@ -1,56 +1,56 @@
-//! Powers of two that follow from others: what an array is multiplied by to be halved, from powers that are known before it is computed.
+//! Power-of-two scales computed from amax exponents that are known before the array.
 //!
 //!   log₂ p = maxₜ (sₜ + Σ_f log₂ m_f)
 //!
-//! for terms t, each a whole number sₜ and some factors m_f that are powers of two themselves. Only exponents are added, so nothing overflows,
-//! and every loop that needs the power computes it again from the factors it is given.
+//! for terms t, each an integer sₜ and factors m_f that are powers of two. Only exponents are added, so nothing
+//! overflows, and every loop that needs the scale recomputes it from its factors.
 
-/// Most terms of a power.
-pub(crate) const TERMS: usize = 4;
+/// The maximum number of terms of a scale: kernels evaluate them for every thread.
+pub(crate) const MAX_SCALE_TERMS: usize = 4;
 
-/// A power of two as the factors of its terms give it. The factors, [`Kind::Largest`](crate::Kind::Largest) of some arrays, are operands of
-/// the operation that has it, in the order of the terms.
+/// A power-of-two scale. Its factors, each the [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of an array, are operands
+/// of the operation that uses it, in the order of the terms.
 ///
 /// ```
-/// use bilevel_plan::Power;
-/// assert_eq!((Power::LARGEST.factors(), Power::LARGEST.exponent(&[-3])), (1, -3));
+/// use bilevel_plan::Pow2Scale;
+/// assert_eq!((Pow2Scale::AMAX.factors(), Pow2Scale::AMAX.exponent(&[-3])), (1, -3));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Power {
-    terms: [Option<PowerTerm>; TERMS],
+pub struct Pow2Scale {
+    terms: [Option<ScaleTerm>; MAX_SCALE_TERMS],
 }
 
-/// A term of a [`Power`].
+/// A term of a [`Pow2Scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PowerTerm {
-    /// What is added to the exponents of the factors.
+pub struct ScaleTerm {
+    /// The constant added to the exponents of the factors.
     pub shift: i16,
-    /// How many factors there are.
+    /// The number of factors.
     pub factors: usize,
 }
 
-impl Power {
-    /// The only factor itself.
-    pub const LARGEST: Power = Power { terms: [Some(PowerTerm { shift: 0, factors: 1 }), None, None, None] };
+impl Pow2Scale {
+    /// The scale that is its only factor.
+    pub const AMAX: Pow2Scale = Pow2Scale { terms: [Some(ScaleTerm { shift: 0, factors: 1 }), None, None, None] };
 
-    /// Of these terms; `None` where there are too many, or none.
-    pub(crate) fn new(terms: &[PowerTerm]) -> Option<Self> {
-        let mut of = [None; TERMS];
+    /// Builds a scale from these terms; `None` if there are too many, or none.
+    pub(crate) fn new(terms: &[ScaleTerm]) -> Option<Self> {
+        let mut of = [None; MAX_SCALE_TERMS];
         of.iter_mut().zip(terms).for_each(|(place, &term)| *place = Some(term));
-        (1..=TERMS).contains(&terms.len()).then_some(Power { terms: of })
+        (1..=MAX_SCALE_TERMS).contains(&terms.len()).then_some(Pow2Scale { terms: of })
     }
 
-    /// Its terms.
-    pub fn terms(&self) -> impl Iterator<Item = PowerTerm> + '_ {
+    /// Returns the terms.
+    pub fn terms(&self) -> impl Iterator<Item = ScaleTerm> + '_ {
         self.terms.iter().copied().flatten()
     }
 
-    /// How many factors all terms have.
+    /// Returns the number of factors of all terms.
     pub fn factors(&self) -> usize {
         self.terms().map(|term| term.factors).sum()
     }
 
-    /// Its exponent, where those of its factors are these.
+    /// Returns the exponent for these exponents of the factors.
     pub fn exponent(&self, mut factors: &[i32]) -> i32 {
         let of_terms = self.terms().map(|term| {
             let (own, others) = factors.split_at(term.factors.min(factors.len()));
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn the_largest_term_counts() {
-        let terms = [PowerTerm { shift: 3, factors: 2 }, PowerTerm { shift: -1, factors: 1 }];
-        let power = Power::new(&terms).unwrap();
+        let terms = [ScaleTerm { shift: 3, factors: 2 }, ScaleTerm { shift: -1, factors: 1 }];
+        let power = Pow2Scale::new(&terms).unwrap();
         assert_eq!((power.factors(), power.exponent(&[4, -9, 2]), power.exponent(&[4, -9, 0])), (3, 1, -1));
-        assert_eq!([Power::new(&[]), Power::new(&[terms[0]; TERMS + 1])], [None, None]);
+        assert_eq!([Pow2Scale::new(&[]), Pow2Scale::new(&[terms[0]; MAX_SCALE_TERMS + 1])], [None, None]);
     }
 }

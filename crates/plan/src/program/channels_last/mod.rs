@@ -1,47 +1,46 @@
-//! Images with their channels last, for machines whose convolutions are fastest so.
+//! Layout assignment: images with channels last for machines whose convolutions are fastest in that layout.
 //!
-//! A convolution is of images \[n, c, h, w\]. The fast kernels of a GPU want the channels of a pixel side by side in memory, that is
-//! \[n, h, w, c\], and what lies otherwise is transposed before and after every one of them. Here the result of a convolution is given
-//! through a transpose to \[n, h, w, c\], which [lowering](crate::Schedule) writes in place, and everything between it and the next
-//! convolution is computed in that order: no element changes its value or its bits, but sums over several axes add up in another
-//! order.
+//! Convolutions are defined on images \[n, c, h, w\]. The fast kernels of a GPU read \[n, h, w, c\], and any other
+//! layout is transposed before and after each of them. Here the result of a convolution is transposed to \[n, h, w,
+//! c\], which [lowering](crate::Schedule) does for free, and all operations up to the next convolution use that layout.
+//! No element changes its bits, but sums over several axes are added in another order.
 //!
-//! What some operation needs in rows, as a gather does, is read through a transpose back. Where operands and readers of an
-//! elementwise operation lie in different orders, the majority decides: each of the others costs a copy.
+//! Operations that need rows, such as gathers, read through a transpose back. If the operands and readers of an
+//! elementwise operation have different layouts, the majority decides: each of the others costs a copy.
 
 #[cfg(test)]
 mod tests;
 
-use crate::program::layout_rewriter::{Order, Orders, is_identity, permuted, regrouped};
+use crate::program::layout_rewriter::{LayoutRewriter, Permutation, is_identity, permuted, regrouped};
 use crate::program::max_pool::elementwise_pools;
 use crate::program::pad_channels::padded;
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
-/// The order of an image's axes with its channels last.
-pub(crate) const LAST: [usize; 4] = [0, 2, 3, 1];
-/// Channels that a load of 16 bytes holds: images with other numbers of them are left as they are.
-const LANES: usize = 4;
+/// The permutation of an image's axes that puts channels last.
+pub(crate) const NHWC: [usize; 4] = [0, 2, 3, 1];
+/// Channels are padded to multiples of this: four 32-bit floats fill a load of 16 bytes.
+const CHANNEL_MULTIPLE: usize = 4;
 
-/// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
-/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and no max pool whose windows
-/// overlap: these stay in the order \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
-/// Other max pools are made of operations that can be had in any order, and images with a channel too few get one of zeros.
+/// Returns the program with images between convolutions in the layout `[n, h, w, c]`; `None` if nothing changes. This
+/// applies to convolutions of 32-bit floats in `Tf32` or `Bf16`. Programs with grouped convolutions or overlapping max
+/// pools are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained. Other max
+/// pools are decomposed, and missing channels are padded with zeros.
 pub fn channels_last(program: &Program) -> Option<Program> {
     if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1)) {
         return None;
     }
     let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
-    let with_zeros = padded(program, takes, LANES);
+    let with_zeros = padded(program, takes, CHANNEL_MULTIPLE);
     let program = with_zeros.as_ref().unwrap_or(program);
     if program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_))) {
-        return rewritten(&elementwise_pools(program)?, takes, LANES);
+        return rewritten(&elementwise_pools(program)?, takes, CHANNEL_MULTIPLE);
     }
-    rewritten(program, takes, LANES)
+    rewritten(program, takes, CHANNEL_MULTIPLE)
 }
 
-/// As [`channels_last`], for convolutions of these types and precisions, and multiples of so many channels.
+/// As [`channels_last`], for convolutions of these types and precisions, and multiples of this many channels.
 fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes: usize) -> Option<Program> {
     let old = &program.nodes[..];
     let convolutions: Vec<Option<Convolution>> = old
@@ -55,7 +54,7 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
         return None;
     }
     let wanted = wanted(program, &convolutions);
-    let mut new = Orders::new(old);
+    let mut new = LayoutRewriter::new(old);
     let mut kernels = HashMap::new();
     for (id, node) in old.iter().enumerate() {
         let written = match &node.op {
@@ -103,22 +102,22 @@ fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Convert(_) | Op::StopGradient)
 }
 
-/// The order in which to compute an elementwise operation: that of most operands that have one, with what its readers want counted in.
-fn chosen(new: &Orders, node: &ProgramNode, wanted: i32, lanes: usize) -> Order {
+/// Returns the layout of an elementwise operation: the majority of its operands and readers.
+fn chosen(new: &LayoutRewriter, node: &ProgramNode, wanted: i32, lanes: usize) -> Permutation {
     let rank = node.meta.shape.len();
-    let operands: Vec<&Order> = node.inputs.iter().filter(|&&i| !new.is_free(i)).map(|&i| new.of(i)).collect();
-    let count = |order: &Order| operands.iter().filter(|&&other| other == order).count() as i32;
-    let as_it_was: Order = (0..rank).collect();
+    let operands: Vec<&Permutation> = node.inputs.iter().filter(|&&i| !new.is_free(i)).map(|&i| new.of(i)).collect();
+    let count = |order: &Permutation| operands.iter().filter(|&&other| other == order).count() as i32;
+    let as_it_was: Permutation = (0..rank).collect();
     let other = operands.iter().copied().filter(|order| !is_identity(order)).max_by_key(|order| count(order));
     let votes = other.map_or(0, count) - count(&as_it_was) + wanted;
     match other {
         Some(other) if votes > 0 || (votes == 0 && wanted >= 0) => other.clone(),
-        None if votes > 0 && rank == LAST.len() && node.meta.shape[1].is_multiple_of(lanes) => LAST.to_vec(),
+        None if votes > 0 && rank == NHWC.len() && node.meta.shape[1].is_multiple_of(lanes) => NHWC.to_vec(),
         _ => as_it_was,
     }
 }
 
-/// By node: how many of its readers want it with its channels last, less those that need it as it was.
+/// By node: the number of readers that prefer channels last, minus those that need the original layout.
 fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
     let mut wanted = vec![0; program.nodes.len()];
     let outputs = program.outputs.iter().filter_map(|port| port.node);
@@ -127,13 +126,13 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
         match (&node.op, &convolutions[id]) {
             (Op::Conv(..), Some(convolution)) => {
                 wanted[node.inputs[0]] += 1;
-                // What a large kernel is, is another image.
+                // The large kernel of a wgrad is another image.
                 wanted[node.inputs[1]] += i32::from(!convolution.gives_image);
             }
             (Op::Transpose(_), _) => wanted[node.inputs[0]] += wanted[id],
             (Op::Reshape, _) => {
                 let from = &program.nodes[node.inputs[0]].meta.shape;
-                let keeps = from.len() == LAST.len() && regrouped(from, &node.meta.shape, &LAST.to_vec()).is_some();
+                let keeps = from.len() == NHWC.len() && regrouped(from, &node.meta.shape, &NHWC.to_vec()).is_some();
                 wanted[node.inputs[0]] += if keeps { wanted[id] } else { -1 };
             }
             (
@@ -146,7 +145,7 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
                 | Op::CheckIndex(_),
                 _,
             ) => node.inputs.iter().for_each(|&input| wanted[input] -= 1),
-            // These are the same in any order of the axes, or read no image.
+            // Layout-agnostic operations, and operations that read no image.
             (
                 Op::Input(_)
                 | Op::Constant(_)
@@ -171,29 +170,29 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
     wanted
 }
 
-/// What there is to know of a convolution that can have its channels last.
+/// A convolution that can use channels last.
 struct Convolution {
-    /// Its result is an image; else the derivative with respect to a kernel, which stays as it was.
+    /// Whether its result is an image; otherwise it is a wgrad, whose result keeps its layout.
     gives_image: bool,
-    /// The channels of its image, and of its result, are so many that they are worth having last.
+    /// Whether the channels of its image, and of its result, are a multiple of the vector width.
     inputs: bool,
     outputs: bool,
-    /// The transposes and reversals through which it reads its kernel, the last first.
+    /// The transposes and reversals through which it reads its kernel, outermost first.
     moves: Vec<usize>,
     /// The kernel it reads through them.
     kernel: usize,
-    /// The axes of that kernel in the order in which a convolution with channels last takes them.
-    order: Order,
+    /// The permutation of that kernel for a channels-last convolution.
+    order: Permutation,
 }
 
 impl Convolution {
     fn new(old: &[ProgramNode], dims: &ConvDims, node: &ProgramNode, lanes: usize) -> Option<Self> {
         let [image, kernel] = [node.inputs[0], node.inputs[1]].map(|id| moves(old, id));
-        // Both read backwards give the same, backwards.
+        // Reversing both operands reverses the result.
         let reverses = |moves: &[usize]| moves.iter().filter(|&&id| matches!(old[id].op, Op::Reverse(_))).count();
         let backwards = reverses(&kernel.0) % 2 == 1 && reverses(&image.0) % 2 == 0;
         let (moves, kernel) = kernel;
-        let mut axes: Order = (0..4).collect();
+        let mut axes: Permutation = (0..4).collect();
         for &id in &moves {
             if let Op::Transpose(perm) = &old[id].op {
                 axes = permuted(perm, &axes);
@@ -202,17 +201,23 @@ impl Convolution {
         let area = |shape: &[usize]| shape[2] * shape[3];
         let read = &old[node.inputs[1]].meta.shape;
         let spread = dims.image_dilation != [1, 1];
-        // The transpose of a convolution: its kernel is that of the other, with inputs and outputs exchanged.
+        // A dgrad: the kernel of the forward convolution, with inputs and outputs exchanged.
         let transposed = dims.stride == [1, 1] && (spread || (backwards && area(read) > 1));
         let gives_image = transposed || area(read) <= area(&node.meta.shape);
-        let order = permuted(&axes, if transposed { &[1, 2, 3, 0] } else { &LAST });
+        let order = permuted(&axes, if transposed { &[1, 2, 3, 0] } else { &NHWC });
         let [inputs, outputs] = [read[1], read[0]].map(|channels| channels.is_multiple_of(lanes));
         let taken = dims.groups == 1 && (transposed || !spread);
         taken.then_some(Convolution { gives_image, inputs, outputs, moves, kernel, order })
     }
 
-    /// Writes the convolution, with what it gives in the order its readers want.
-    fn write(&self, new: &mut Orders, node: &ProgramNode, wanted: i32, kernels: &mut HashMap<(usize, Order), usize>) {
+    /// Emits the convolution with its result in the layout that readers prefer.
+    fn write(
+        &self,
+        new: &mut LayoutRewriter,
+        node: &ProgramNode,
+        wanted: i32,
+        kernels: &mut HashMap<(usize, Permutation), usize>,
+    ) {
         let image = new.read_as_it_was(node.inputs[0]);
         let kernel = if self.gives_image && self.inputs && self.outputs {
             self.kernel_last(new, node, kernels)
@@ -221,17 +226,22 @@ impl Convolution {
         };
         let made = new.push(node.op.clone(), vec![image, kernel], node.meta.shape.clone(), node);
         if self.gives_image && self.outputs && wanted >= 0 {
-            let held = new.push_transpose(made, LAST.to_vec(), node);
-            new.hold(held, LAST.to_vec());
+            let held = new.push_transpose(made, NHWC.to_vec(), node);
+            new.hold(held, NHWC.to_vec());
         } else {
             new.hold(made, (0..4).collect());
         }
     }
 
-    /// The kernel read from a copy with its channels last: one for all convolutions that read it, and their transposes.
-    fn kernel_last(&self, new: &mut Orders, node: &ProgramNode, kernels: &mut HashMap<(usize, Order), usize>) -> usize {
+    /// Returns the kernel through a copy with channels last, shared by all convolutions and their dgrads.
+    fn kernel_last(
+        &self,
+        new: &mut LayoutRewriter,
+        node: &ProgramNode,
+        kernels: &mut HashMap<(usize, Permutation), usize>,
+    ) -> usize {
         let as_read = new.old[node.inputs[1]].meta.shape.as_slice();
-        // What lies as it is wanted needs no copy.
+        // A kernel that already has the layout needs no copy.
         if as_read[2] * as_read[3] == 1 || new.is_free(self.kernel) || is_identity(&self.order) {
             return new.read_as_it_was(node.inputs[1]);
         }
@@ -240,7 +250,7 @@ impl Convolution {
             Some(&known) => known,
             None => {
                 let read = new.read(self.kernel, &self.order);
-                // The same numbers in the same type: what it makes is their copy.
+                // A conversion to the same type is a copy.
                 let copy =
                     new.push(Op::Convert(from.meta.dtype), vec![read], permuted(&from.meta.shape, &self.order), from);
                 let back = new.push_transpose(copy, inverse_permutation(&self.order), from);
@@ -256,7 +266,7 @@ impl Convolution {
     }
 }
 
-/// The transposes and reversals through which a value is read, the last first, and the value itself.
+/// Returns the transposes and reversals through which a value is read, outermost first, and the value itself.
 fn moves(old: &[ProgramNode], mut id: usize) -> (Vec<usize>, usize) {
     let mut moves = vec![];
     while let Op::Transpose(_) | Op::Reverse(_) = old[id].op {

@@ -1,4 +1,4 @@
-//! The rewritten program computes what the one it was made of does, and copies nothing between convolutions.
+//! The rewritten program computes the same values, and copies nothing between convolutions.
 
 use crate::ir::node::{Elementwise, Kind};
 use crate::program::channels_last::*;
@@ -10,10 +10,10 @@ use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector,
 struct Machine;
 impl Target for Machine {
     fn limits(&self) -> Limits {
-        Limits { members: 64, together: 64, gathered: 64, alignment: 256, ..LIMITS }
+        Limits { members: 64, tiny_loop: 64, horizontal_fusion_max: 64, alignment: 256, ..LIMITS }
     }
 
-    fn multiplies(&self, _: Precision) -> bool {
+    fn has_native(&self, _: Precision) -> bool {
         true
     }
 }
@@ -86,7 +86,8 @@ fn transposes(program: &Program) -> usize {
     program.nodes.iter().filter(|node| matches!(node.op, Op::Transpose(_))).count()
 }
 
-/// Whether a program is rewritten; in any order, it gives what it gave, with pools as they are and with pools that can be had in any order.
+/// Checks that a rewritten program gives the same outputs, with and without decomposed pools. Returns whether it was
+/// rewritten.
 fn same(program: &Program, inputs: &Inputs, steps: u32, tolerance: f64, name: &str) -> bool {
     let Some(new) = rewritten(program, |_, _| true, 1) else { return false };
     let expected = outputs(&Reference, program, inputs, steps).unwrap();
@@ -105,7 +106,7 @@ fn same(program: &Program, inputs: &Inputs, steps: u32, tolerance: f64, name: &s
 }
 
 #[test]
-fn networks_and_their_derivatives_are_what_they_were() {
+fn rewritten_networks_and_their_derivatives_compute_the_same() {
     let mut pooled = 0;
     for seed in 0..150 {
         let (program, inputs) = network(seed);
@@ -117,7 +118,7 @@ fn networks_and_their_derivatives_are_what_they_were() {
 }
 
 #[test]
-fn any_program_is_what_it_was() {
+fn any_rewritten_program_computes_the_same() {
     let mut changed = 0;
     for seed in 0..600 {
         let g = Graph::new();
@@ -131,7 +132,7 @@ fn any_program_is_what_it_was() {
     assert!(changed > 20, "{changed}");
 }
 
-/// Three layers of eight channels, and one before them that reads colours.
+/// Three layers of eight channels after one that reads RGB images.
 fn chain(dtype: DType) -> Program {
     let g = Graph::new();
     let image = g.input("image", [4, 3, 8, 8], dtype);
@@ -161,7 +162,7 @@ fn nothing_is_copied_between_convolutions() {
         let moved = |view: &crate::View| view.transpose(&[0, 2, 3, 1]);
         match &node.kind {
             Kind::Conv(..) => {
-                // Images of eight channels, and results that are such, lie with their channels last: read and written as they lie.
+                // Images of eight channels, and such results, have channels last and need no copies.
                 for (_, view) in node.reads().filter(|(_, view)| view.count() == 4 * 8 * 64) {
                     let batch = if view.shape[0] == 4 { 0 } else { 1 };
                     let view = if batch == 0 { view.clone() } else { view.transpose(&[1, 0, 2, 3]) };
@@ -178,7 +179,7 @@ fn nothing_is_copied_between_convolutions() {
                 assert_eq!(node.shape, [8, 3, 3, 8]);
                 kernels += 1;
             }
-            // Loops run over memory from its first element to its last, and so do reductions but for what they repeat.
+            // Loops and reductions read memory in order, except for broadcasts.
             Kind::Elementwise(_) | Kind::Reduce(..) => {
                 for (_, view) in node.reads().filter(|(_, view)| view.count() == 4 * 8 * 64) {
                     let whole = view.is_contiguous();
@@ -188,21 +189,21 @@ fn nothing_is_copied_between_convolutions() {
             _ => {}
         }
     }
-    // Four results; for each of three layers an image, the gradient's cotangent and result, and two images of the kernel's gradient;
-    // the cotangent of the first.
+    // Four results; for each of three layers an image, the gradient's cotangent and result, and two images of the
+    // kernel's gradient; the cotangent of the first.
     assert_eq!((images, kernels), (4 + 3 * 5 + 1, 3));
     assert!(transposes(&new) > 0);
 }
 
 #[test]
-fn what_does_not_round_or_has_no_convolution_is_left_alone() {
+fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
     assert!(channels_last(&chain(DType::F64)).is_none());
     assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full)).is_none());
     let g = Graph::new();
     let x = g.input("x", [2, 3], DType::F32);
     let program = Program::builder(&g).output("y", x.matmul(x.t())).build().unwrap();
     assert!(channels_last(&program.with_precision(Precision::Bf16)).is_none());
-    // A convolution of groups beside one without.
+    // A grouped convolution beside an ungrouped one.
     let image = g.input("image", [2, 8, 6, 6], DType::F32);
     let [each, all] = [("each", 1), ("all", 8)].map(|(name, inner)| g.input(name, [8, inner, 3, 3], DType::F32));
     let grouped = nn::conv2d(image, each, None, nn::Conv2d { groups: 8, ..Default::default() });
