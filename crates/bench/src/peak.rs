@@ -1,7 +1,7 @@
 //! The rate of arithmetic this machine reaches at its best, measured.
 
+use bilevel_cpu::Team;
 use bilevel_cpu::gemm::{GemmPlan, GemmSpec, Strides};
-use bilevel_cpu::team::Team;
 use std::time::Instant;
 
 /// Side of the matrices multiplied: large enough for full speed, small enough to be quick.

@@ -1,7 +1,7 @@
 //! Prints milliseconds and GFLOP/s of convolutions and their gradients: `cargo run --release --example conv_speed`.
 
+use bilevel_cpu::Team;
 use bilevel_cpu::conv::{ConvPlan, ConvSpec};
-use bilevel_cpu::team::Team;
 use bilevel_graph::ConvDims;
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Prints GFLOP/s of the dense kernels next to the `gemm` crate: `cargo run --release --example dense_speed [filter]`.
 
+use bilevel_cpu::Team;
 use bilevel_cpu::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
-use bilevel_cpu::team::Team;
 use std::time::Instant;
 
 /// Least seconds of each of these, measured in turns so that a busy machine slows all alike.

@@ -2,26 +2,15 @@
 //! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned. What
 //! to fuse, in which order, and where everything lies is decided in `bilevel-plan`.
 
-mod block;
+mod compile;
 pub mod conv;
+mod data;
+mod executor;
 pub mod gemm;
-mod heavy;
-mod indexing;
 pub mod kernels;
-mod memory;
-mod moves;
-mod plan;
-mod pool;
-mod run;
-mod scalar_loop;
-mod scalars;
-mod single;
-mod slots;
-mod step;
-mod storage;
+mod runtime;
 mod target;
-pub mod team;
-mod tile;
-mod tile_build;
+mod vm;
 
-pub use run::{Cpu, CpuRun};
+pub use crate::executor::{Cpu, CpuRun};
+pub use crate::runtime::thread_pool::Team;

@@ -1,6 +1,6 @@
 //! The CPU as planning sees it.
 
-use crate::tile::MAX_RUNS;
+use crate::vm::tile::MAX_RUNS;
 use bilevel_plan::{Group, Kind, Limits, Node, Target};
 
 /// Places in memory are multiples of a cache line.

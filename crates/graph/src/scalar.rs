@@ -8,7 +8,7 @@
 //! ```
 
 use crate::DType;
-use crate::op::{BinaryOp, UnaryOp};
+use crate::ir::op::{BinaryOp, UnaryOp};
 
 /// `op(x)` in the arithmetic of `dtype`, for an x that the type can hold.
 #[inline]

@@ -11,7 +11,7 @@ use crate::gemm::blocked::part;
 use crate::gemm::kernel::{Patch, TAPS, Tile};
 use crate::gemm::pack::{TILE, pack};
 use crate::gemm::{Kernels, Real};
-use crate::team::Team;
+use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

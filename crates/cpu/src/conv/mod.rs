@@ -12,7 +12,7 @@ mod shift;
 mod tests;
 
 use crate::gemm::{Flavour, Kernels, Real};
-use crate::team::Team;
+use crate::runtime::thread_pool::Team;
 use bilevel_graph::ConvDims;
 use geometry::{Axis, Core};
 use im2col::Im2col;

@@ -11,7 +11,7 @@ use crate::gemm::blocked::{part, put};
 use crate::gemm::kernel::Block;
 use crate::gemm::pack::pack;
 use crate::gemm::{Kernels, Real};
-use crate::team::Team;
+use crate::runtime::thread_pool::Team;
 
 /// A planned sum of shifted rows.
 pub(crate) struct Plane<T: 'static> {

@@ -13,7 +13,7 @@ use crate::gemm::blocked::part;
 use crate::gemm::kernel::{Block, Tile};
 use crate::gemm::pack::{TILE, pack};
 use crate::gemm::{Kernels, Real};
-use crate::team::Team;
+use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

@@ -5,11 +5,11 @@
 //! one order whatever the team.
 
 use super::direct::TASK;
-use super::flavour::{Kernels, Real};
 use super::kernel::Tile;
 use super::pack::{TILE, pack, unpack};
 use super::plan::{Matrices, Problem};
-use crate::team::Team;
+use crate::gemm::isa::{Kernels, Real};
+use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
 
 /// Block sizes of a large product.

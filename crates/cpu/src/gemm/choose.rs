@@ -2,9 +2,9 @@
 
 use super::blocked::Blocked;
 use super::direct::Direct;
-use super::flavour::{Kernels, Real};
 use super::inner::Inner;
 use super::plan::{Method, Problem};
+use crate::gemm::isa::{Kernels, Real};
 
 /// The cheapest method with m as the vector axis, and its cost in rough machine cycles.
 pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {

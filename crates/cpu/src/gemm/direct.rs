@@ -1,8 +1,8 @@
 //! Small and thin products: the kernels read B where it lies, and A too where its columns are contiguous.
 
 use super::blocked::{pack_some, part, put};
-use super::flavour::{Kernels, Real};
 use super::plan::{Matrices, Problem};
+use crate::gemm::isa::{Kernels, Real};
 
 /// How a small or thin product is cut.
 #[derive(Clone, Copy, Debug)]

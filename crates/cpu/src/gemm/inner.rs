@@ -2,10 +2,10 @@
 
 use super::blocked::part;
 use super::direct::TASK;
-use super::flavour::{Kernels, Real};
 use super::kernel::Dots;
 use super::pack::pack;
 use super::plan::{Matrices, Problem};
+use crate::gemm::isa::{Kernels, Real};
 
 /// How a product of rows with columns is cut.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,11 @@ mod batch;
 pub(crate) mod blocked;
 mod choose;
 mod direct;
-pub(crate) mod flavour;
 mod inner;
+pub(crate) mod isa;
 pub(crate) mod kernel;
+pub(crate) mod output_tile;
 pub(crate) mod pack;
-mod piece;
 mod plan;
 mod simd;
 mod split;
@@ -20,7 +20,7 @@ pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use crate::gemm::isa::{Flavour, Kernels, Real};
+pub use crate::gemm::output_tile::{Piece, Pieces, Then};
 pub use batch::BatchAxis;
-pub use flavour::{Flavour, Kernels, Real};
-pub use piece::{Piece, Pieces, Then};
 pub use plan::{GemmPlan, GemmSpec, Strides};

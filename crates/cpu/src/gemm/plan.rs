@@ -5,11 +5,11 @@ use super::batch::{BatchAxis, Walk, merge};
 use super::blocked::Blocked;
 use super::choose::choose;
 use super::direct::{Direct, TASK};
-use super::flavour::{Flavour, Kernels, Real};
 use super::inner::Inner;
-use super::piece::{Piece, Pieces, Then, has_stretches};
 use super::split::Split;
-use crate::team::Team;
+use crate::gemm::isa::{Flavour, Kernels, Real};
+use crate::gemm::output_tile::{Piece, Pieces, Then, has_stretches};
+use crate::runtime::thread_pool::Team;
 
 /// A product of fewer multiplications than this, about twenty microseconds of work, wakes nobody.
 const BRIEF: usize = 1 << 20;

@@ -3,9 +3,9 @@
 
 use super::batch::BatchAxis;
 use super::direct::TASK;
-use super::flavour::{Flavour, Real};
 use super::plan::{GemmPlan, GemmSpec, Strides};
-use crate::team::Team;
+use crate::gemm::isa::{Flavour, Real};
+use crate::runtime::thread_pool::Team;
 
 /// A product over a long contraction.
 pub(crate) struct Split<T: Real> {

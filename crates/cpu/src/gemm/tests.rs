@@ -1,7 +1,7 @@
 //! Products against naive loops, over random shapes, strides, batches, machines and teams.
 
 use super::*;
-use crate::team::Team;
+use crate::runtime::thread_pool::Team;
 
 /// A small random generator, seeded by the test.
 pub(crate) struct Rng(pub u64);

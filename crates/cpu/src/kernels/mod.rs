@@ -24,25 +24,9 @@ mod random;
 mod rows;
 mod simd;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod trig;
-
-/// Calls a kernel in a test.
-#[cfg(test)]
-macro_rules! kernel {
-    ($call:expr) => {
-        // SAFETY: tests ask only for instruction sets that are available, and their buffers hold the elements that the call names.
-        unsafe { $call }
-    };
-}
-
-#[cfg(test)]
-mod tests_math;
-#[cfg(test)]
-mod tests_random;
-#[cfg(test)]
-mod tests_speed;
-#[cfg(test)]
-mod tests_tiles;
 
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 

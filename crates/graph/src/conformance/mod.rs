@@ -17,41 +17,24 @@
 //! steps are cut into calls; beyond that, `tolerances` says how near to the reference each result must be.
 
 mod agreement;
-mod buffers;
-mod carries;
 mod case;
-mod columns_of_rows;
-mod convolutions;
-mod dice;
-mod differentiable;
-mod heads;
-mod learned;
-mod leaves;
-mod long;
-mod networks;
-mod parts_of_rows;
-mod precisions;
-mod primitives;
-mod readers;
-mod refusals;
-mod short_rows;
-mod strips;
-mod varied;
-mod watch;
+pub(crate) mod cases;
+pub(crate) mod failures;
+pub(crate) mod rng;
 
+pub use crate::conformance::cases::buffers::buffers;
+pub use crate::conformance::cases::carries::carries;
+pub use crate::conformance::cases::convolutions::convolutions;
+pub use crate::conformance::cases::differentiable::{Differentiable, Size, random_program};
+pub use crate::conformance::cases::long::long_products;
+pub use crate::conformance::cases::networks::networks;
+pub use crate::conformance::cases::precisions::rounded_products;
+pub use crate::conformance::cases::primitives::primitives;
+pub use crate::conformance::cases::refusals::refusals;
+pub use crate::conformance::cases::varied::varied_program;
+pub use crate::conformance::rng::Dice;
 pub use agreement::{Failure, Mismatch, agree};
-pub use buffers::buffers;
-pub use carries::carries;
 pub use case::{Case, Inputs, outputs, results, set_all};
-pub use convolutions::convolutions;
-pub use dice::Dice;
-pub use differentiable::{Differentiable, Size, random_program};
-pub use long::long_products;
-pub use networks::networks;
-pub use precisions::rounded_products;
-pub use primitives::primitives;
-pub use refusals::refusals;
-pub use varied::varied_program;
 
 use crate::shape::broadcast_shapes;
 use crate::{DType, Executor, Graph, Precision, Result, Tensor};

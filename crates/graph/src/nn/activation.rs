@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::loss::convex_in;
-use crate::op::Op;
+use crate::ir::op::Op;
 use crate::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 

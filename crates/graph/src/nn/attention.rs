@@ -3,7 +3,7 @@
 use super::call::{Call, require};
 use super::linear::last_with_first;
 use super::softmax::softmax;
-use crate::op::DotDims;
+use crate::ir::op::DotDims;
 use crate::tensor::Tensor;
 
 /// softmax(q·kᵀ/√d + mask)·v for q `[b.., l, d]`, k `[b.., s, d]` and v `[b.., s, e]`: `[b.., l, e]`.

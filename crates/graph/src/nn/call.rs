@@ -1,8 +1,8 @@
 //! One call of a composite: its name and operands, so that every error tells what the user wrote and not what it is made
 //! of.
 
-use crate::graph::{make, refuse};
-use crate::op::Op;
+use crate::ir::graph::{make, refuse};
+use crate::ir::op::Op;
 use crate::tensor::Tensor;
 use crate::{Error, ErrorKind};
 

@@ -4,7 +4,7 @@ use super::call::{Call, require};
 use super::encode::hot_mask;
 use super::softmax::{log_softmax, shifted};
 use crate::DType;
-use crate::gauss_newton::{Sign, mark};
+use crate::autodiff::gauss_newton::{Sign, mark};
 use crate::tensor::Tensor;
 
 /// A value whose elements are convex functions of some tensors, such as the outputs of a model, marked for those who

@@ -3,7 +3,7 @@
 use super::activation::{before_relu, relu};
 use super::call::{Call, require};
 use super::conv::both_sides;
-use crate::op::{ConvDims, WindowDims};
+use crate::ir::op::{ConvDims, WindowDims};
 use crate::tensor::Tensor;
 
 /// Windows of [`max_pool2d`] and [`avg_pool2d`], each pair by height and width. Places beyond the last whole window are

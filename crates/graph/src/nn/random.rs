@@ -3,7 +3,7 @@
 
 use super::call::{Call, require};
 use crate::DType;
-use crate::op::RandomKind;
+use crate::ir::op::RandomKind;
 use crate::tensor::Tensor;
 
 /// Standard normal numbers.

@@ -1,0 +1,85 @@
+//! The step of an operation that is not part of a loop.
+
+use crate::compile::gemm_conv::Heavy;
+use crate::compile::step::StepKind;
+use crate::data::moves::Move;
+use crate::runtime::memory::{Address, Places};
+use bilevel_graph::Result;
+use bilevel_plan::{IndexDims, Kind, Padding, Schedule, View, expect, internal_error};
+
+/// The step of a group that is this one operation.
+pub(crate) fn single(
+    schedule: &Schedule,
+    id: usize,
+    places: &Places,
+    workspace: Address,
+    heavy: Option<Heavy>,
+) -> Result<StepKind> {
+    let node = &schedule.nodes[id];
+    let dtype = node.dtype;
+    let place = |node: usize| places.of(schedule, node);
+    let result = place(id)?;
+    let mut operands = vec![];
+    for operand in &node.operands {
+        operands.push(expect(operand.at(), "the memory of an operand", node.location)?);
+    }
+    // First byte of every operand's view.
+    let mut starts = vec![];
+    for &(n, view) in &operands {
+        starts.push(place(n)?.advanced(view.offset, schedule.nodes[n].dtype));
+    }
+    let at = |i: usize| starts[i];
+    let shape = |i: usize| &operands[i].1.shape[..];
+    Ok(match (&node.kind, heavy) {
+        (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace, then: None },
+        (_, Some(Heavy::Conv(plan))) => StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace },
+        (Kind::Gather { batch }, _) => {
+            let rows = IndexDims::new(shape(0), shape(1), *batch);
+            StepKind::Gather { rows, dtype, x: at(0), indices: at(1), result }
+        }
+        (Kind::ScatterAdd { batch, .. }, _) => {
+            let rows = IndexDims::new(&node.shape, shape(0), *batch);
+            StepKind::ScatterAdd { rows, dtype, onto: None, indices: at(0), updates: at(1), result }
+        }
+        (Kind::AddRows { batch }, _) => {
+            let rows = IndexDims::new(&node.shape, shape(1), *batch);
+            StepKind::ScatterAdd { rows, dtype, onto: Some(at(0)), indices: at(1), updates: at(2), result }
+        }
+        (Kind::WindowArgMax(dims), _) => {
+            let (from, to) = (shape(0), &node.shape);
+            let rank = to.len();
+            let planes = to[..rank - 2].iter().product();
+            let sizes = (planes, from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1]);
+            let dtype = schedule.nodes[operands[0].0].dtype;
+            StepKind::WindowArgMax { dims: dims.clone(), sizes, dtype, x: at(0), result }
+        }
+        (Kind::CumSum { axis, reverse }, _) => {
+            let product = |s: &[usize]| s.iter().product::<usize>();
+            let sizes = (product(&node.shape[..*axis]), node.shape[*axis], product(&node.shape[axis + 1..]));
+            StepKind::CumSum { sizes, reverse: *reverse, dtype, x: at(0), result }
+        }
+        (&Kind::CheckIndex { limit, operation }, _) => {
+            StepKind::CheckIndex { limit, operation, count: shape(0).iter().product(), indices: at(0) }
+        }
+        (Kind::Concat(axis), _) => {
+            let whole = View::contiguous(&node.shape);
+            let mut start = vec![0; node.shape.len()];
+            let step = vec![1; node.shape.len()];
+            let mut moves = vec![];
+            for &(n, view) in &operands {
+                let part = whole.slice(&start, &step, &view.shape);
+                start[*axis] += view.shape[*axis];
+                moves.push(Move::new(view, place(n)?, &part, result, dtype));
+            }
+            StepKind::Moves { zero: None, moves }
+        }
+        (Kind::Pad(Padding { low, interior }), _) => {
+            let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
+            let (n, view) = operands[0];
+            let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
+            let moves = vec![Move::new(view, place(n)?, &part, result, dtype)];
+            StepKind::Moves { zero: Some((result, node.bytes())), moves }
+        }
+        _ => return Err(internal_error("a way to run an operation by itself").at(node.location)),
+    })
+}

@@ -1,0 +1,104 @@
+//! Buffers of the CPU: blocks of memory that a team copies and clears together.
+
+use crate::runtime::block::Block;
+use crate::runtime::thread_pool::Team;
+use bilevel_graph::{Buffer, Meta, Result, Storage};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes worth a task of their own.
+const TASK: usize = 1 << 20;
+
+/// The memory of one buffer.
+pub(crate) struct CpuStorage {
+    block: Block,
+    bytes: usize,
+    team: Arc<Team>,
+}
+
+impl CpuStorage {
+    /// A buffer of zeros.
+    pub fn buffer(meta: &Meta, team: &Arc<Team>) -> Result<Buffer> {
+        let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
+        let storage = CpuStorage { block: Block::new(bytes)?, bytes, team: team.clone() };
+        Ok(Buffer::new(meta.clone(), Box::new(storage)))
+    }
+
+    /// The storage of a buffer that is the CPU's.
+    pub fn of(buffer: &Buffer) -> Option<&CpuStorage> {
+        buffer.storage().as_any().downcast_ref()
+    }
+
+    /// The first byte. Users of the pointer must hold the buffer.
+    pub fn start(&self) -> *mut u8 {
+        self.block.start()
+    }
+
+    /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads where there are many.
+    fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
+        // Most are single numbers, for which a team is much ado.
+        if bytes <= TASK {
+            return work(0, bytes);
+        }
+        self.team.run(bytes.div_ceil(TASK), &|task| {
+            work(task * TASK, TASK.min(bytes - task * TASK));
+        });
+    }
+
+    /// # Safety
+    /// This many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
+        let (from, to) = (Pointer(from.cast_mut()), Pointer(to));
+        // SAFETY: the caller's promise; tasks copy different stretches.
+        self.in_parts(bytes, |first, length| unsafe {
+            std::ptr::copy_nonoverlapping(from.get().add(first), to.get().add(first), length);
+        });
+    }
+}
+
+/// A pointer that tasks share.
+#[derive(Clone, Copy)]
+struct Pointer(*mut u8);
+
+// SAFETY: tasks go through it to different stretches only.
+unsafe impl Sync for Pointer {}
+
+impl Pointer {
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+impl Storage for CpuStorage {
+    unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(bytes.as_ptr(), self.start().add(first), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(self.start().add(first), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
+        let Some(other) = other.as_any().downcast_ref::<CpuStorage>() else { return Ok(false) };
+        let (first, bytes) = (stretch.start, stretch.len());
+        // SAFETY: the caller's promise; both have the bytes of one type and shape.
+        unsafe { self.copy(other.start().add(first), self.start().add(first), bytes) };
+        Ok(true)
+    }
+
+    unsafe fn zero(&self) -> Result<()> {
+        let to = Pointer(self.start());
+        // SAFETY: the caller's promise; tasks clear different stretches.
+        self.in_parts(self.bytes, |first, length| unsafe { to.get().add(first).write_bytes(0, length) });
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

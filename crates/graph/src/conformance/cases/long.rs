@@ -1,0 +1,192 @@
+//! Products of long operands in `Tf32`, which executors may compute in ways of their own: in halves, for instance, which have as many digits
+//! but a smaller range, so that every array must be brought into it and its product out of it again.
+
+use crate::conformance::cases::precisions::UNITS;
+use crate::conformance::{Case, Dice, tolerance};
+use crate::{Array, DType, Graph, Precision, Program, Result, Tensor, gradient_or_zeros, nn};
+
+/// Rows begin at multiples of 16 bytes in two bytes for each number, and fill tiles of whatever size or not.
+const ROWS: usize = 256;
+const NARROW: usize = 264;
+const WIDE: usize = 272;
+
+/// Products of operands that lie along the sum and across it, of ordinary numbers and of others, a network of them that learns, and layers of
+/// numbers of all magnitudes. They are too large for [`check_all`](crate::conformance::check_all): the reference takes seconds for them.
+///
+/// ```
+/// use bilevel_graph::conformance;
+/// for case in conformance::long_products()? {
+///     assert!(case.program.nodes.len() > 4 && case.name.ends_with("products in tf32"));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn long_products() -> Result<Vec<Case>> {
+    let sizes = [ROWS, NARROW, WIDE];
+    let none = [(NARROW + 5, f64::INFINITY), (2 * NARROW + 7, f64::NAN)];
+    let cases = vec![
+        products(("ordinary numbers", 4), sizes, [1.0, 1.0], &[])?,
+        products(("ordinary numbers in rows that begin anywhere", 2), [270, 260, 301], [1.0, 1.0], &[])?,
+        // One power of two undoes the other, though neither does alone what a float can hold with what halves want.
+        products(("tiny and huge numbers", 2), sizes, [2f64.powi(-120), 2f64.powi(118)], &[])?,
+        products(("nothing but zeros", 2), sizes, [0.0, 1.0], &[])?,
+        products(("one that is large", 2), sizes, [1.0, 1.0], &[(0, 2f64.powi(24))])?,
+        products(("numbers that are none", 2), sizes, [1.0, 1.0], &none)?,
+        network()?,
+        layer("ordinary numbers", [0, -4, 0, 0], Normed::No)?,
+        layer("tiny numbers", [-60, 20, -40, 30], Normed::No)?,
+        layer("huge numbers", [60, -64, 0, 50], Normed::No)?,
+        layer("a large bias", [0, -10, 5, 0], Normed::No)?,
+        layer("normalised numbers", [30, -34, 0, 10], Normed::Yes)?,
+        layer("tiny normalised numbers", [-50, -20, -60, 30], Normed::Yes)?,
+    ];
+    Ok(cases.into_iter().map(|case| case.rounded(Precision::Tf32, UNITS * Precision::Tf32.unit())).collect())
+}
+
+/// So many of Xᵀ·Y, Z·Xᵀ, Yᵀ·X and X·Zᵀ for X of so many rows and columns, without what the first row and column of X become alone. Numbers of X,
+/// and those of the others, are multiplied by these factors, and some of X replaced.
+fn products(
+    (what, count): (&str, usize),
+    [rows, narrow, wide]: [usize; 3],
+    [of_x, of_others]: [f64; 2],
+    replaced: &[(usize, f64)],
+) -> Result<Case> {
+    let (g, mut dice) = (Graph::new(), Dice::new(7));
+    let (mut inputs, mut operands) = (vec![], vec![]);
+    for (name, shape) in [("x", [rows, narrow]), ("y", [rows, wide]), ("z", [wide, narrow])] {
+        let factor = if name == "x" { of_x } else { of_others };
+        let mut values: Vec<f64> = dice.array(&shape, DType::F32)?.to_f64().iter().map(|x| x * factor).collect();
+        replaced.iter().filter(|_| name == "x").for_each(|&(place, number)| values[place] = number);
+        operands.push(g.input(name, shape, DType::F32));
+        inputs.push((name.to_string(), Array::from_values(shape, &values, DType::F32)?));
+    }
+    let [x, y, z] = operands[..] else { unreachable!("three operands") };
+    let results: [Tensor; 4] = [
+        x.t().matmul(y).slice(0, 1, narrow),
+        z.matmul(x.t()).slice(1, 1, rows),
+        y.t().matmul(x).slice(1, 1, narrow),
+        x.matmul(z.t()).slice(0, 1, rows),
+    ];
+    let mut builder = Program::builder(&g);
+    for (number, result) in results.into_iter().take(count).enumerate() {
+        builder = builder.output(number.to_string(), result);
+    }
+    Ok(Case {
+        name: format!("long products of {what}"),
+        program: builder.build()?,
+        inputs,
+        steps: 1,
+        tolerances: vec![tolerance(DType::F32); count],
+    })
+}
+
+/// A normalisation, two dense layers and a loss, whose weights follow its slope for two steps: operands are inputs that stay, weights that
+/// change, and what loops over elements, rows and columns compute.
+fn network() -> Result<Case> {
+    let (g, mut dice) = (Graph::new(), Dice::new(8));
+    let shapes = [
+        ("x", vec![ROWS, NARROW]),
+        ("gain", vec![NARROW]),
+        ("first", vec![NARROW, WIDE]),
+        ("bias", vec![WIDE]),
+        ("second", vec![WIDE, NARROW]),
+    ];
+    let mut inputs = vec![];
+    for (name, shape) in &shapes {
+        inputs.push((name.to_string(), dice.array(shape, DType::F32)?));
+    }
+    let [x, gain, first, bias, second] = shapes.map(|(name, shape)| g.input(name, shape, DType::F32));
+    let zeros = g.constant(0.0, [NARROW], DType::F32);
+    let repeated = |row: Tensor, length: usize| row.broadcast([1], [ROWS, length]);
+    let hidden = nn::gelu(nn::layer_norm(x, gain, zeros, 1e-6).matmul(first) * 0.1 + repeated(bias, WIDE));
+    let loss = (x.matmul(first).tanh().mean_all()) + (hidden.matmul(second) * 0.1).square().mean_all();
+    let weights = [gain, first, bias, second];
+    let slopes = gradient_or_zeros(loss, &weights)?;
+    let mut builder = Program::builder(&g).output("loss", loss);
+    for (number, (weight, slope)) in weights.into_iter().zip(slopes).enumerate() {
+        builder = builder.output(number.to_string(), slope * ROWS as f64).carry(weight, weight - slope * ROWS as f64);
+    }
+    Ok(Case {
+        name: "a network of long products".into(),
+        program: builder.build()?,
+        inputs,
+        steps: 2,
+        tolerances: vec![tolerance(DType::F32); 9],
+    })
+}
+
+/// Whether rows are normalised first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Normed {
+    No,
+    Yes,
+}
+
+/// A GELU between two products with its derivatives, for numbers of x (or of the gains that rows of x are normalised to), both weights and the
+/// bias times these powers of two. An executor may know how large the numbers between the products can be before it has them, and multiply
+/// them by a power of two accordingly; it should not be far off. What comes out is brought back to ordinary numbers.
+fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Normed) -> Result<Case> {
+    let (g, mut dice) = (Graph::new(), Dice::new(9));
+    let shapes = [
+        ("x", vec![ROWS, NARROW], of_x),
+        ("gain", vec![NARROW], of_x),
+        ("offset", vec![NARROW], of_x),
+        ("first", vec![NARROW, WIDE], of_first),
+        ("bias", vec![WIDE], of_bias),
+        ("second", vec![WIDE, NARROW], of_second),
+        ("slope", vec![ROWS, NARROW], 0),
+    ];
+    let mut inputs = vec![];
+    for (name, shape, power) in &shapes {
+        let values = dice.array(shape, DType::F32)?.to_f64();
+        let values: Vec<f64> = values.iter().map(|value| value * 2f64.powi(*power)).collect();
+        inputs.push((name.to_string(), Array::from_values(shape, &values, DType::F32)?));
+    }
+    let [x, gain, offset, first, bias, second, slope] = shapes.map(|(name, shape, _)| g.input(name, shape, DType::F32));
+    let rows = if normed == Normed::Yes { nn::layer_norm(x, gain, offset, 0.0) } else { x };
+    let hidden = nn::gelu(rows.matmul(first) + bias.broadcast([1], [ROWS, WIDE]));
+    let result = hidden.matmul(second);
+    let slopes = gradient_or_zeros((result * slope).sum_all(), &[rows, first, second])?;
+    // Of tiny numbers a GELU is half.
+    let between = of_bias.max(of_x + of_first);
+    let powers = [between + of_second, of_second + of_first, of_x + of_second, between];
+    let mut builder = Program::builder(&g);
+    for (number, (value, power)) in [result].into_iter().chain(slopes).zip(powers).enumerate() {
+        builder = builder.output(number.to_string(), value * 2f64.powi(-power));
+    }
+    let builder = if normed == Normed::No { builder.keep_input(gain).keep_input(offset) } else { builder };
+    Ok(Case {
+        name: format!("a layer of long products of {what}"),
+        program: builder.build()?,
+        inputs,
+        steps: 1,
+        tolerances: vec![tolerance(DType::F32); 4],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::agree;
+
+    #[test]
+    fn an_executor_whose_numbers_have_the_range_of_halves_is_found_out() {
+        let in_range = |x: f64| match x.abs() {
+            large if large > 65504.0 => x * f64::INFINITY,
+            small if small < 2f64.powi(-25) => 0.0,
+            _ => x,
+        };
+        let is_right = |case: &Case| {
+            let mut short = case.clone();
+            for (_, input) in &mut short.inputs {
+                let values: Vec<f64> = input.to_f64().into_iter().map(in_range).collect();
+                *input = Array::from_values(input.shape(), &values, DType::F32).unwrap();
+            }
+            agree(&short.expected().unwrap(), &case.expected().unwrap(), &case.tolerances).is_ok()
+        };
+        let sizes = [16, 16, 16];
+        let tiny = products(("tiny and huge numbers", 2), sizes, [2f64.powi(-120), 2f64.powi(118)], &[]).unwrap();
+        let ordinary = products(("ordinary numbers", 2), sizes, [1.0, 1.0], &[]).unwrap();
+        let program = tiny.program.with_precision(Precision::Tf32);
+        assert!(is_right(&ordinary) && !is_right(&Case { program, ..tiny }));
+    }
+}

@@ -1,0 +1,72 @@
+//! Reductions over the rows that a layer norm is made of, as in the gradients of its gains and offsets.
+//!
+//! An executor may reduce several of them at once, and while it has a row at hand: rows are short or long, of a length that threads share
+//! evenly or not, few or more than are computed at once; and what is reduced is computed row by row, lies in memory, is read by several
+//! reductions, or is written over by the loop that reads it.
+
+use crate::conformance::{Case, Dice, tolerance};
+use crate::{DType, Graph, Program, Result, Tensor};
+
+/// Rows, and their length. For each there are that many reductions, or a few more.
+const SHAPES: [(usize, usize, usize); 8] = [
+    (3000, 40, 6),
+    (700, 2, 3),
+    (264, 768, 4),
+    (130, 197, 12),
+    (129, 600, 6),
+    (2051, 33, 12),
+    (128, 4100, 3),
+    (5, 300, 7),
+];
+
+/// For each shape: sums and maxima of columns, of floats and of whole numbers that change from step to step.
+pub(crate) fn columns_of_rows(dtype: DType) -> Result<Vec<Case>> {
+    SHAPES.iter().enumerate().map(|(seed, &shape)| reduced(shape, dtype, seed as u64)).collect()
+}
+
+fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u64) -> Result<Case> {
+    let (g, shape) = (Graph::new(), [rows, length]);
+    let (x, y) = (g.input("x", shape, dtype), g.input("y", shape, dtype));
+    let counts = g.input("counts", shape, DType::I32);
+    let along = |row: Tensor| row.broadcast([0], shape);
+    let centred = x - along(x.sum([1])) * (1.0 / length as f64);
+    let normed = centred / along((centred.square().sum([1]) * (1.0 / length as f64) + 1e-5).sqrt());
+    let missing = along(counts.max([1])) - counts;
+    // Sums of many rows that cancel out are less exact than their terms.
+    let (near, added) = (tolerance(dtype), tolerance(dtype) * 10.0);
+    let slope = y - along((y * normed).sum([1])) * normed * (1.0 / length as f64);
+    let mut results = vec![
+        (y.abs().sum([0]), added),
+        ((y * normed).abs().sum([0]), added),
+        (normed.max([0]), near),
+        (missing.sum([0]), 0.0),
+        // What is in memory, by itself and twice.
+        (counts.sum([0]), 0.0),
+        (y.max([0]), near),
+        (y.sum([0]), added),
+    ];
+    for wave in results.len()..number {
+        results.push(((normed * wave as f64).cos().square().sum([0]), added));
+    }
+    results.truncate(number.max(3));
+    // Others go another way: all elements, one number of each row, and rows that are not all added up.
+    results.extend([(slope.square().sum_all(), added), (along(x.sum([1])).max([0]), near)]);
+    if rows.is_multiple_of(8) {
+        let parts = normed.reshape([8, rows / 8, length]);
+        results.extend([(parts.square().sum([0]), added), (parts.max([1]), near)]);
+    }
+    let mut builder = Program::builder(&g);
+    for (number, (result, _)) in results.iter().enumerate() {
+        builder = builder.output(number.to_string(), *result);
+    }
+    // Written over what some of the reductions read.
+    let program = builder.carry(x, x - slope * 0.1).carry(y, slope + 0.25).carry(counts, missing).build()?;
+    let mut dice = Dice::new(seed);
+    let inputs = vec![
+        ("x".to_string(), dice.array(&shape, dtype)?),
+        ("y".to_string(), dice.array(&shape, dtype)?),
+        ("counts".to_string(), dice.indices(&shape, 1000)?),
+    ];
+    let tolerances = results.iter().map(|(_, tolerance)| *tolerance).chain([added, added, 0.0]).collect();
+    Ok(Case { name: format!("columns of {rows} rows of {length} in {dtype}"), program, inputs, steps: 3, tolerances })
+}

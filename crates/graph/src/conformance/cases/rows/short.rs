@@ -1,0 +1,89 @@
+//! Short rows of a table, taken by numbers that are computed, as where an image is sampled between its pixels.
+//!
+//! An executor may fetch them in whatever loop reads them, and again where another reads them late: rows are of one to nine elements, read
+//! whole, column by column, turned around or in part; in loops over elements, over rows, and over rows that threads do not share evenly.
+
+use crate::conformance::{Case, Dice, tolerance};
+use crate::{DType, Graph, Program, Result, Tensor, gradient, nn, vjp};
+
+/// Tables in a batch, rows of each, elements of a row, and numbers.
+const SHAPES: [[usize; 4]; 6] =
+    [[1, 7, 1, 40], [3, 5, 2, 33], [2, 9, 3, 50], [4, 6, 4, 784], [2, 3, 8, 21], [2, 3, 9, 21]];
+
+/// Rows of tables that are read in many ways, and images sampled at places that are derived by.
+pub(crate) fn short_rows(dtype: DType) -> Result<Vec<Case>> {
+    let mut cases = vec![];
+    for (seed, shape) in SHAPES.into_iter().enumerate() {
+        cases.push(read_in_many_ways(shape, dtype, seed as u64)?);
+    }
+    for (seed, (image, places)) in [([2, 1, 5, 6], [3, 4]), ([3, 2, 8, 8], [28, 28])].into_iter().enumerate() {
+        cases.push(sampled(image, places, dtype, seed as u64)?);
+    }
+    Ok(cases)
+}
+
+fn read_in_many_ways([batch, rows, width, count]: [usize; 4], dtype: DType, seed: u64) -> Result<Case> {
+    let g = Graph::new();
+    let (table, x) = (g.input("table", [batch, rows, width], dtype), g.input("x", [batch, count], dtype));
+    let names = g.input("names", [rows, 2], DType::I32);
+    // From 0 to the last row.
+    let at = ((x.sin() + 1.0) * (rows as f64 * 0.49)).floor().convert(DType::I32);
+    let taken = table.gather(at, 1);
+    let columns: Vec<Tensor> = (0..width).map(|column| taken.index(2, column)).collect();
+    let last = columns[width - 1];
+    let near = tolerance(dtype);
+    let share = nn::softmax(columns[0] + x, 1);
+    let results = [
+        (taken.sin().transpose([2, 0, 1]), near),
+        (taken.slice(1, 3, count - 2).reverse([1, 2]).sum([2]), near),
+        (columns.iter().skip(1).fold(columns[0] * x, |sum, &column| sum * 0.5 + column), near),
+        (share * last, near),
+        (taken.max([1]), near),
+        (names.take(at).index(2, 1) * 3.0, 0.0),
+    ];
+    let mut builder = Program::builder(&g);
+    for (number, (result, _)) in results.iter().enumerate() {
+        builder = builder.output(number.to_string(), *result);
+    }
+    let next = x + share * 3.0 + last * 0.1;
+    let program = builder.carry(x, next).carry(table, table * 0.9).build()?;
+    let mut dice = Dice::new(seed);
+    let inputs = vec![
+        ("table".to_string(), dice.array(&[batch, rows, width], dtype)?),
+        ("x".to_string(), dice.array(&[batch, count], dtype)?),
+        ("names".to_string(), dice.indices(&[rows, 2], 1000)?),
+    ];
+    let tolerances = results.iter().map(|(_, tolerance)| *tolerance).chain([near; 2]).collect();
+    let name = format!("{count} rows of {width} in {dtype}, from tables of {rows}");
+    Ok(Case { name, program, inputs, steps: 3, tolerances })
+}
+
+/// An image seen at moved places, its slope by how they are moved, and products with its second derivative.
+fn sampled(image: [usize; 4], [p, q]: [usize; 2], dtype: DType, seed: u64) -> Result<Case> {
+    let g = Graph::new();
+    let (x, moves) = (g.input("x", image, dtype), g.input("moves", [image[0], 2, 3], dtype));
+    let grid = nn::affine_grid(moves * 0.4, [p, q], false);
+    let seen = nn::grid_sample(x, grid, false);
+    let loss = (seen * 0.7).sin().sum_all();
+    let slopes: Vec<Tensor> = gradient(loss, &[x, moves])?.into_iter().flatten().collect();
+    let directions: Vec<Tensor> = [x, moves].iter().map(|variable| variable.cos()).collect();
+    let second = vjp(&slopes, &directions, &[x, moves])?;
+    let mut builder = Program::builder(&g).output("seen", seen);
+    for (number, &made) in slopes.iter().chain(second.iter().flatten()).enumerate() {
+        builder = builder.output(format!("derivative {number}"), made);
+    }
+    let program = builder.carry(moves, moves - slopes[1] * 0.01).build()?;
+    let mut dice = Dice::new(seed);
+    let inputs = vec![
+        ("x".to_string(), dice.array(&image, dtype)?),
+        ("moves".to_string(), dice.array(&[image[0], 2, 3], dtype)?),
+    ];
+    let tolerances = vec![tolerance(dtype); program.outputs.len() + 1];
+    Ok(Case {
+        name: format!("{image:?} sampled at {p} x {q} places in {dtype}"),
+        program,
+        inputs,
+        steps: 2,
+        tolerances,
+    })
+}

@@ -1,0 +1,7 @@
+//! Running programs: the executor's contract, buffers, and the reference interpreter.
+
+pub(crate) mod bindings;
+pub(crate) mod buffer;
+pub(crate) mod executor;
+pub(crate) mod reference;
+pub(crate) mod reference_ops;
