@@ -49,15 +49,16 @@ fn listen(again: String) -> Result<StopSignal> {
         if shared.is_set() {
             end(&again);
         }
+        // Before the work can notice and end the process.
+        if !QUIET.load(Ordering::SeqCst) {
+            say("stopping; press Ctrl-C again to stop at once");
+        }
         shared.stop();
         let late = again.clone();
         std::thread::spawn(move || {
             std::thread::sleep(PATIENCE);
             end(&late);
         });
-        if !QUIET.load(Ordering::SeqCst) {
-            say("stopping; press Ctrl-C again to stop at once");
-        }
     })?;
     Ok(signal)
 }

@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn so_it_is_for_every_loop_whose_kernels_are_the_same() {
         let cases = conformance::carries(40, 70, DType::F32).unwrap().into_iter();
-        let varied = (0..400).map(|seed| varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap());
+        let varied = (0..600).map(|seed| varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap());
         let mut by_stage = 0;
         for case in cases.chain(varied) {
             let [plan, whole] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
