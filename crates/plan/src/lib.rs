@@ -8,38 +8,21 @@
 //!    the result of a product in one group with it ([`Group::product`]), and end in another ([`Group::next`]).
 //! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
 //!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
+//!    The passes that make it are listed in order, with their contracts, in [`PASSES`]; a [`LoweredProgram`] can be printed and
+//!    verified after each of them.
 //! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
 //!    place, a [`MemoryMap`].
 //!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
-//! use bilevel_plan::{Kind, Limits, Schedule, Target};
-//!
-//! struct Machine;
-//! impl Target for Machine {
-//!     fn limits(&self) -> Limits {
-//!         Limits {
-//!             row: 1024,
-//!             members: 64,
-//!             together: 64,
-//!             gathered: 64,
-//!             in_turn: 0,
-//!             axes: 8,
-//!             alignment: 256,
-//!             slack: 0,
-//!             apart: 0,
-//!             joins: false,
-//!             again: None,
-//!         }
-//!     }
-//! }
+//! use bilevel_plan::{Kind, PlainTarget, Schedule};
 //!
 //! let g = Graph::new();
 //! let (x, w) = (g.input("x", [32, 100], DType::F32), g.input("w", [100, 10], DType::F32));
 //! let loss = x.matmul(w).tanh().square().sum_all();
 //! let program = Program::builder(&g).output("loss", loss).build().unwrap();
 //!
-//! let schedule = Schedule::new(&program, &Machine).unwrap();
+//! let schedule = Schedule::new(&program, &PlainTarget).unwrap();
 //! let [product, pass] = schedule.groups() else { panic!("a product, and one loop for all the rest") };
 //! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
@@ -54,21 +37,26 @@ mod internal_error;
 mod ir;
 mod lower;
 mod memory;
+mod pipeline;
 mod program;
 mod schedule;
 mod target;
+mod target_without;
 
 pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
 pub use crate::internal_error::{known, lacks};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
 pub use crate::ir::index_dims::Rows;
+pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{Elementwise, Form, Frame, Kind, Node, Operand};
 pub use crate::ir::view::{Run, View};
 pub use crate::lower::carried_casts::Seed;
 pub use crate::lower::scaled_fp16::scale::{Power, PowerTerm};
+pub use crate::pipeline::{PASSES, Pass, Pipeline, Rule};
 pub use crate::program::channels_last::channels_last;
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;
 pub use memory::{MemoryMap, Place, Region};
 pub use schedule::Schedule;
-pub use target::{Limits, Target};
+pub use target::{Limits, PlainTarget, Target};
+pub use target_without::RULES;

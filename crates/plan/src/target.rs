@@ -126,8 +126,17 @@ pub struct Limits {
     pub again: Option<usize>,
 }
 
-/// Those of the machines that tests plan for.
-#[cfg(test)]
+/// A machine that asks for nothing beyond the defaults: what examples, tests and the interpreter plan for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlainTarget;
+
+impl Target for PlainTarget {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+}
+
+/// Those of [`PlainTarget`].
 pub(crate) const LIMITS: Limits = Limits {
     row: 1024,
     members: 96,

@@ -2,5 +2,9 @@
 
 pub(crate) mod dot_layout;
 pub(crate) mod index_dims;
+pub(crate) mod lowered;
 pub(crate) mod node;
+pub(crate) mod verify;
+pub(crate) mod verify_groups;
+pub(crate) mod verify_nodes;
 pub(crate) mod view;
