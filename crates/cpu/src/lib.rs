@@ -25,3 +25,4 @@ mod tile;
 mod tile_build;
 
 pub use run::{Cpu, CpuRun};
+pub use target::CpuTarget;

@@ -17,8 +17,8 @@ pub(crate) const APART: usize = 32 << 10;
 /// Numbers of two bytes in a load of 16.
 const LANES: usize = 8;
 
-/// Any GPU.
-pub(crate) struct CudaTarget {
+/// Any GPU, as planning sees it.
+pub struct CudaTarget {
     /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
     pub channels_last: bool,
     /// Blocks can have the shared memory that strips of attentions take.

@@ -1,10 +1,10 @@
-//! The primitives on single numbers, in the obvious way: what constant folding and the reference evaluator use.
+//! The primitives on single numbers, in the obvious way: what constant folding, the reference evaluator and the interpreter of lowered programs use.
 
 use crate::DType;
 use crate::op::{BinaryOp, UnaryOp};
 
 /// `op(x)` in the arithmetic of `dtype`.
-pub(crate) fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
+pub fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
     let y = match op {
         // 0 − x wraps for integers, and −x is the same.
         UnaryOp::Neg if dtype == DType::I32 => (x as i32).wrapping_neg() as f64,
@@ -31,7 +31,7 @@ pub(crate) fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
 }
 
 /// `op(a, b)` in the arithmetic of `dtype`.
-pub(crate) fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
+pub fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
     let truth = |holds: bool| holds as i32 as f64;
     if dtype == DType::I32 {
         let (i, j) = (a as i32, b as i32);
@@ -73,7 +73,7 @@ pub(crate) fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
 }
 
 /// The nearest value the type can hold.
-pub(crate) fn round(x: f64, dtype: DType) -> f64 {
+pub fn round(x: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => x as f32 as f64,
         DType::F64 => x,

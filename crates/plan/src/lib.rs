@@ -47,6 +47,7 @@ pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
 pub use crate::internal_error::{known, lacks};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
 pub use crate::ir::index_dims::Rows;
+pub use crate::ir::interpret::Interpreter;
 pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{Elementwise, Form, Frame, Kind, Node, Operand};
 pub use crate::ir::view::{Run, View};

@@ -2,7 +2,11 @@
 
 pub(crate) mod dot_layout;
 pub(crate) mod dump;
+pub(crate) mod element_storage;
 pub(crate) mod index_dims;
+pub(crate) mod interpret;
+pub(crate) mod interpret_loop;
+pub(crate) mod interpret_ops;
 pub(crate) mod lowered;
 pub(crate) mod node;
 pub(crate) mod verify;
