@@ -67,7 +67,7 @@ impl Executor for Interpreter {
 }
 
 /// Bytes each group asks for, so that a layout that gives them a place in use is found out.
-const WORKSPACE: usize = 64;
+pub(crate) const WORKSPACE: usize = 64;
 
 /// What memory holds before something is written to it: NaN in every float type.
 const UNWRITTEN: u8 = 0xff;

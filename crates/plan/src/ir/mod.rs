@@ -13,3 +13,6 @@ pub(crate) mod verify;
 pub(crate) mod verify_groups;
 pub(crate) mod verify_nodes;
 pub(crate) mod view;
+
+#[cfg(test)]
+mod tests_planted;

@@ -40,7 +40,8 @@ impl LoweredProgram<'_> {
         for (read, _) in node.reads().filter(|(read, _)| self.nodes[*read].narrow) {
             let halved = self.nodes[read].is_halved();
             let allowed = match &node.kind {
-                Kind::Dot(_, precision) => halved == (*precision == Precision::Tf32),
+                Kind::Dot(_, Precision::Tf32) => halved,
+                Kind::Dot(_, precision) => !halved && *precision == Precision::Bf16,
                 Kind::Conv(_, precision) => !halved && *precision == Precision::Bf16,
                 Kind::Elementwise(Elementwise::Random(..)) => false,
                 Kind::Elementwise(_) | Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::Fetch { .. } => !halved,
