@@ -119,7 +119,7 @@ pub enum Command {
         /// full, tf32 or bf16, for vit_b16 and the cases of cuda.
         #[arg(long, value_name = "P", default_value = "tf32", requires = "case", value_parser = |word: &str| word.parse::<Precision>())]
         precision: Precision,
-        /// Which program of the case, counted from 0; by default the one with the most operations.
+        /// Which program of the case, counted from 0; by default the one with the most products.
         #[arg(long, value_name = "N", requires = "case")]
         program: Option<usize>,
         #[command(flatten)]

@@ -4,7 +4,7 @@ use crate::error::{BenchError, Result};
 use crate::{cases, gpu, plan};
 use bilevel_cpu::CpuTarget;
 use bilevel_cuda::CudaTarget;
-use bilevel_graph::{Precision, Program};
+use bilevel_graph::{Op, Precision, Program};
 use bilevel_plan::{LoweredProgram, PASSES, Pass, Pipeline, RULES, Schedule, channels_last};
 
 /// The case that is planned besides those of the CPU and of the GPU.
@@ -29,7 +29,7 @@ pub enum Machine {
 pub struct Shown {
     /// The case.
     pub case: String,
-    /// Which of its programs, counted from 0; the one with the most operations by default.
+    /// Which of its programs, counted from 0; the one with the most products by default.
     pub program: Option<usize>,
     /// The machine.
     pub target: Machine,
@@ -61,7 +61,9 @@ pub fn show(shown: &Shown) -> Result<()> {
         case => gpu::programs(case, shown.precision)?,
     };
     let count = programs.len();
-    let largest = (0..count).max_by_key(|&number| programs[number].nodes.len());
+    let products =
+        |program: &Program| program.nodes.iter().filter(|node| matches!(node.op, Op::Dot(..) | Op::Conv(..))).count();
+    let largest = (0..count).max_by_key(|&number| (products(&programs[number]), programs[number].nodes.len()));
     let number = shown.program.or(largest).filter(|&number| number < count).ok_or_else(|| BenchError::Wrong {
         case: shown.case.clone(),
         what: format!("it has {count} programs, counted from 0"),

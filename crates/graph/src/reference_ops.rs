@@ -257,6 +257,16 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
     let free_b = other_axes(b.meta.shape.len(), &[&dims.rhs_batch[..], &dims.rhs_contract].concat());
     let contracted = pick(&a.meta.shape, &dims.lhs_contract);
     let batch = dims.lhs_batch.len();
+    // How far each term of a sum lies from the first, in a and in b.
+    let mut terms = vec![];
+    for_each_index(&contracted, |c| {
+        let (mut ia, mut ib) = (vec![0; a.meta.shape.len()], vec![0; b.meta.shape.len()]);
+        for (k, &at) in c.iter().enumerate() {
+            ia[dims.lhs_contract[k]] = at;
+            ib[dims.rhs_contract[k]] = at;
+        }
+        terms.push((place(&a.meta.shape, &ia), place(&b.meta.shape, &ib)));
+    });
     fill(meta, |i| {
         let (mut ia, mut ib) = (vec![0; a.meta.shape.len()], vec![0; b.meta.shape.len()]);
         for k in 0..batch {
@@ -269,14 +279,11 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
         for (k, &axis) in free_b.iter().enumerate() {
             ib[axis] = i[batch + free_a.len() + k];
         }
+        let (first_a, first_b) = (place(&a.meta.shape, &ia), place(&b.meta.shape, &ib));
         let mut sum = Total::default();
-        for_each_index(&contracted, |c| {
-            for (k, &at) in c.iter().enumerate() {
-                ia[dims.lhs_contract[k]] = at;
-                ib[dims.rhs_contract[k]] = at;
-            }
-            sum.add(product(a.at(&ia), b.at(&ib), precision));
-        });
+        for &(in_a, in_b) in &terms {
+            sum.add(product(a.values[first_a + in_a], b.values[first_b + in_b], precision));
+        }
         stored(sum, precision)
     })
 }

@@ -140,7 +140,7 @@ impl LoweredProgram<'_> {
         let mut readers: HashMap<usize, Vec<usize>> =
             self.carries.iter().filter(|carry| carry.in_place).map(|carry| (carry.input, vec![])).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| grouping.group_of[*id].is_some()) {
-            node.reads().for_each(|(read, _)| drop(readers.entry(read).and_modify(|ids| ids.push(id))));
+            node.reads().for_each(|(read, _)| readers.get_mut(&read).into_iter().for_each(|ids| ids.push(id)));
         }
         let computing = (0..self.nodes.len()).filter_map(|id| Some((id, grouping.group_of[id]?)));
         let failing: Vec<(usize, usize)> = computing.filter(|(id, _)| index_check(self.nodes, *id).is_some()).collect();

@@ -7,6 +7,7 @@ use crate::ir::node::{Elementwise, Form, Frame, Kind, Node};
 use crate::ir::verify::require;
 use crate::ir::view::View;
 use bilevel_graph::{DType, Precision, Result};
+use std::ops::RangeInclusive;
 
 impl LoweredProgram<'_> {
     /// Checks one node.
@@ -57,18 +58,7 @@ impl LoweredProgram<'_> {
 
     fn verify_kind(&self, id: usize) -> Result<()> {
         let node = &self.nodes[id];
-        let operands = match &node.kind {
-            Kind::Input | Kind::State(_) | Kind::Table(_) => 0..=0,
-            Kind::Elementwise(function) => operands_of(*function),
-            Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::WindowArgMax(_) => 1..=1,
-            Kind::CumSum { .. } | Kind::Pad(_) | Kind::CheckIndex { .. } => 1..=1,
-            Kind::Dot(..) | Kind::Conv(..) | Kind::Gather { .. } | Kind::Fetch { .. } | Kind::ScatterAdd { .. } => {
-                2..=2
-            }
-            Kind::AddRows { .. } => 3..=3,
-            Kind::Concat(_) => 1..=usize::MAX,
-            Kind::Overlay(frames) => frames.len()..=frames.len(),
-        };
+        let operands = operands_of(&node.kind);
         require(operands.contains(&node.operands.len()), || {
             format!("node {id} has {} operands instead of {operands:?}", node.operands.len())
         })?;
@@ -117,6 +107,30 @@ impl LoweredProgram<'_> {
                 require(planes, || format!("node {id} convolves values that have not four axes"))?;
                 self.require_types(id, &[node.dtype; 2])
             }
+            Kind::Gather { .. } | Kind::Fetch { .. } | Kind::ScatterAdd { .. } | Kind::AddRows { .. } => {
+                self.verify_indexed(id, &views)
+            }
+            Kind::WindowArgMax(_) => self.require_whole(id),
+            Kind::CumSum { axis, .. } => {
+                self.require_whole(id)?;
+                require(*axis < node.shape.len(), || format!("node {id} sums along axis {axis} of {:?}", node.shape))
+            }
+            Kind::Concat(axis) => verify_concat(id, *axis, &views, node),
+            Kind::Pad(frame) => verify_frame(id, frame, views[0].1, node),
+            Kind::Overlay(frames) => {
+                frames.iter().zip(&views).try_for_each(|(frame, (_, view))| verify_frame(id, frame, view, node))
+            }
+            Kind::CheckIndex { .. } => {
+                self.require_whole(id)?;
+                self.require_types(id, &[DType::I32])
+            }
+        }
+    }
+
+    /// Operations by row numbers.
+    fn verify_indexed(&self, id: usize, views: &[(usize, &View)]) -> Result<()> {
+        let node = &self.nodes[id];
+        match &node.kind {
             Kind::Gather { batch } => {
                 self.require_whole(id)?;
                 let rows = Rows::new(&views[0].1.shape, &views[1].1.shape, *batch);
@@ -145,34 +159,7 @@ impl LoweredProgram<'_> {
                 self.verify_scatter(id, *batch, views[1].1, views[2].1)?;
                 self.require_types(id, &[node.dtype, DType::I32, node.dtype])
             }
-            Kind::WindowArgMax(_) => self.require_whole(id),
-            Kind::CumSum { axis, .. } => {
-                self.require_whole(id)?;
-                require(*axis < node.shape.len(), || format!("node {id} sums along axis {axis} of {:?}", node.shape))
-            }
-            Kind::Concat(axis) => {
-                let (mut length, mut fits) = (0, *axis < node.shape.len());
-                for (_, view) in &views {
-                    let mut shape = view.shape.clone();
-                    fits &= shape.len() == node.shape.len();
-                    length += shape.get(*axis).copied().unwrap_or(0);
-                    if let Some(along) = shape.get_mut(*axis) {
-                        *along = node.shape[*axis];
-                    }
-                    fits &= shape == node.shape;
-                }
-                require(fits && node.shape.get(*axis) == Some(&length), || {
-                    format!("node {id} is no concatenation of its operands along axis {axis}")
-                })
-            }
-            Kind::Pad(frame) => verify_frame(id, frame, views[0].1, node),
-            Kind::Overlay(frames) => {
-                frames.iter().zip(&views).try_for_each(|(frame, (_, view))| verify_frame(id, frame, view, node))
-            }
-            Kind::CheckIndex { .. } => {
-                self.require_whole(id)?;
-                self.require_types(id, &[DType::I32])
-            }
+            _ => Ok(()),
         }
     }
 
@@ -231,16 +218,27 @@ impl LoweredProgram<'_> {
     }
 }
 
-/// How many operands a function has.
-fn operands_of(function: Elementwise) -> std::ops::RangeInclusive<usize> {
-    let count = match function {
-        Elementwise::Copy | Elementwise::Unary(_) | Elementwise::Convert(_) | Elementwise::Round(_) => 1,
-        Elementwise::Binary(_) | Elementwise::Random(..) => 2,
-        Elementwise::Select => 3,
-        Elementwise::Halve(power) => 1 + power.factors(),
-        Elementwise::Restore([a, b]) => 1 + a.factors() + b.factors(),
-    };
-    count..=count
+/// How many operands a node of this kind has.
+fn operands_of(kind: &Kind) -> RangeInclusive<usize> {
+    match kind {
+        Kind::Input | Kind::State(_) | Kind::Table(_) => 0..=0,
+        Kind::Elementwise(function) => {
+            let count = match function {
+                Elementwise::Copy | Elementwise::Unary(_) | Elementwise::Convert(_) | Elementwise::Round(_) => 1,
+                Elementwise::Binary(_) | Elementwise::Random(..) => 2,
+                Elementwise::Select => 3,
+                Elementwise::Halve(power) => 1 + power.factors(),
+                Elementwise::Restore([a, b]) => 1 + a.factors() + b.factors(),
+            };
+            count..=count
+        }
+        Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::WindowArgMax(_) => 1..=1,
+        Kind::CumSum { .. } | Kind::Pad(_) | Kind::CheckIndex { .. } => 1..=1,
+        Kind::Dot(..) | Kind::Conv(..) | Kind::Gather { .. } | Kind::Fetch { .. } | Kind::ScatterAdd { .. } => 2..=2,
+        Kind::AddRows { .. } => 3..=3,
+        Kind::Concat(_) => 1..=usize::MAX,
+        Kind::Overlay(frames) => frames.len()..=frames.len(),
+    }
 }
 
 /// A piece that fits into a node as its frame says.
@@ -253,4 +251,21 @@ fn verify_frame(id: usize, frame: &Frame, piece: &View, node: &Node) -> Result<(
             None => true,
         });
     require(fits, || format!("node {id} pads {:?} beyond its shape {:?}", piece.shape, node.shape))
+}
+
+/// Operands that fill a node one after the other along an axis.
+fn verify_concat(id: usize, axis: usize, views: &[(usize, &View)], node: &Node) -> Result<()> {
+    let (mut length, mut fits) = (0, axis < node.shape.len());
+    for (_, view) in views {
+        let mut shape = view.shape.clone();
+        fits &= shape.len() == node.shape.len();
+        length += shape.get(axis).copied().unwrap_or(0);
+        if let Some(along) = shape.get_mut(axis) {
+            *along = node.shape[axis];
+        }
+        fits &= shape == node.shape;
+    }
+    require(fits && node.shape.get(axis) == Some(&length), || {
+        format!("node {id} is no concatenation of its operands along axis {axis}")
+    })
 }
