@@ -94,12 +94,14 @@ fn suite() -> &'static [(Case, Vec<Array>)] {
             let expected = case.expected().unwrap();
             (case, expected)
         };
-        cases(0..SEEDS).unwrap().into_iter().map(with_results).collect()
+        cases(0..6 * times()).unwrap().into_iter().map(with_results).collect()
     })
 }
 
-/// Seeds of random programs.
-const SEEDS: u64 = 6;
+/// How many times as many random programs and targets as usual: the environment variable `SEEDS`, as for the tests of executors.
+fn times() -> u64 {
+    std::env::var("SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
 
 /// Runs the cases that are chosen once and compares them with the reference; prints how many there are and how long they take.
 #[track_caller]
@@ -148,7 +150,7 @@ fn a_target_that_also_joins_loops_with_products_passes_the_suite() {
 
 #[test]
 fn random_targets_pass_the_suite() {
-    for seed in 1..=6u64 {
+    for seed in 1..=6 * times() {
         let wishes = Wishes(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40);
         check(&format!("random {:x}", wishes.0), is_quick, move |program| Schedule::new(program, &wishes));
     }
