@@ -13,6 +13,9 @@
 //! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
 //!    place, a [`MemoryMap`].
 //!
+//! An [`Interpreter`] runs a schedule with its memory map for any target, slowly and on any machine: the conformance suite by it tests
+//! whatever only a GPU asks for.
+//!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
 //! use bilevel_plan::{Kind, PlainTarget, Schedule};
