@@ -3,6 +3,7 @@
 #[cfg(unix)]
 use crate::attack::{self, Part};
 use crate::gpu::curves::Size;
+use crate::passes::{self, Machine};
 use crate::wide_run::Run;
 use crate::{agree, cases, gpu, wide};
 use bilevel_graph::{DType, Precision};
@@ -97,8 +98,30 @@ pub enum Command {
         #[arg(long, value_name = "WORD", default_value = "")]
         only: String,
     },
-    /// Time tracing, deriving and planning a ViT-B/16 gradient step.
+    /// Show how a program of a case is planned, pass by pass; without a case, time tracing, deriving and planning a ViT-B/16 gradient step.
     Plan {
+        /// The case: the gradient step of ViT-B/16 (vit_b16), or any case of cpu and cuda.
+        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(passes::names()))]
+        case: Option<String>,
+        /// List the passes: with a case, operations and bytes after each; without one, their contracts.
+        #[arg(long)]
+        passes: bool,
+        /// Print the lowered program after this pass.
+        #[arg(long, value_name = "PASS", requires = "case", conflicts_with = "passes",
+              value_parser = PossibleValuesParser::new(bilevel_plan::PASSES.each_ref().map(|pass| pass.name)))]
+        print_after: Option<String>,
+        /// Switch a pass, or a rule of lowering, off; can be given several times.
+        #[arg(long, value_name = "NAME", requires = "case")]
+        without: Vec<String>,
+        /// The machine to plan for.
+        #[arg(long, value_name = "cpu|gpu", default_value = "cpu", requires = "case")]
+        target: Machine,
+        /// full, tf32 or bf16, for vit_b16 and the cases of cuda.
+        #[arg(long, value_name = "P", default_value = "tf32", requires = "case", value_parser = |word: &str| word.parse::<Precision>())]
+        precision: Precision,
+        /// Which program of the case, counted from 0; by default the one with the most products.
+        #[arg(long, value_name = "N", requires = "case")]
+        program: Option<usize>,
         #[command(flatten)]
         threads: Threads,
         /// Repetitions.
@@ -300,7 +323,12 @@ mod tests {
             panic!()
         };
         assert_eq!((cases, threads.count()), (vec!["mlp".to_string(), "digits".into()], 4));
-        assert!(matches!(line("plan"), Ok(Command::Plan { reps: 3, .. })));
+        assert!(matches!(line("plan"), Ok(Command::Plan { case: None, passes: false, reps: 3, .. })));
+        assert!(matches!(
+            line("plan l1reg --target gpu --print-after fuse"),
+            Ok(Command::Plan { target: Machine::Gpu, .. })
+        ));
+        assert!(matches!(line("plan --passes"), Ok(Command::Plan { passes: true, .. })));
         assert!(matches!(line("memory maml --device cuda"), Ok(Command::Memory { device, .. }) if device == "cuda"));
         assert!(matches!(line("cuda --iterations 1000"), Ok(Command::Cuda { iterations: Some(1000), reps: 7, .. })));
         assert_eq!(line("cuda-curves"), Ok(Command::CudaCurves { size: Size::Base, iterations: 3 }));
@@ -326,7 +354,10 @@ mod tests {
             "cpu mlq",
             "cpu --threads 0",
             "cpu --reps",
-            "plan mlp",
+            "plan mlq",
+            "plan --print-after fuse",
+            "plan mlp --print-after fusion",
+            "plan mlp --target tpu",
             "memory mlp --device gpu",
             "cuda-curves --size huge",
             "cuda-curves l1reg",

@@ -32,6 +32,7 @@ mod line;
 mod losses;
 mod memory;
 mod npy;
+mod passes;
 mod peak;
 mod peers;
 mod plan;
@@ -98,7 +99,11 @@ fn run(command: Command) -> error::Result<bool> {
         }
         Command::CudaCurves { size, iterations } => gpu::curves::run(&gpu::open()?, size, iterations)?,
         Command::CudaCheck { seeds, only } => return gpu::check::run(&gpu::open()?, seeds, &only),
-        Command::Plan { threads, reps } => plan::run(threads.count(), reps as usize)?,
+        Command::Plan { case: Some(case), print_after, without, target, precision, program, .. } => {
+            passes::show(&passes::Shown { case, program, target, precision, without, print_after })?;
+        }
+        Command::Plan { passes: true, .. } => passes::list(),
+        Command::Plan { threads, reps, .. } => plan::run(threads.count(), reps as usize)?,
         Command::Memory { cases, device, precision, planned, .. } if device == "cuda" => {
             let cases = chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]);
             if planned { gpu::memory::planned(&cases, precision)? } else { gpu::memory::run(&cases, precision)? }

@@ -1,5 +1,6 @@
 //! Times what happens before the first run: tracing, deriving and planning a whole ViT-B/16 gradient step.
 
+use crate::case::Case;
 use crate::error::Result;
 use crate::vit::vit_b16;
 use bilevel_cpu::Cpu;
@@ -19,13 +20,7 @@ pub fn run(threads: usize, reps: usize) -> Result<()> {
         let g = Graph::new();
         let case = vit_b16(&g, DType::F32)?;
         let (trace, traced) = (clock.lap(), g.len());
-        let parameters: Vec<_> = case.parameters.iter().map(|(p, _)| *p).collect();
-        let gradient = gradient_or_zeros(case.loss, &parameters)?;
-        let mut builder = Program::builder(&g).output("loss", case.loss);
-        for (&p, d) in parameters.iter().zip(gradient) {
-            builder = builder.carry(p, p - d * 0.01);
-        }
-        let program = builder.build()?;
+        let program = step(&g, &case)?;
         let (derive, derived) = (clock.lap(), g.len());
         let run = cpu.plan(&program)?;
         let plan = clock.lap();
@@ -43,6 +38,24 @@ pub fn run(threads: usize, reps: usize) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The step of ViT-B/16 that is planned.
+pub fn vit_b16_step() -> Result<Program> {
+    let g = Graph::new();
+    let case = vit_b16(&g, DType::F32)?;
+    step(&g, &case)
+}
+
+/// A step of gradient descent on all parameters, with the loss as output.
+fn step(g: &Graph, case: &Case) -> Result<Program> {
+    let parameters: Vec<_> = case.parameters.iter().map(|(p, _)| *p).collect();
+    let gradient = gradient_or_zeros(case.loss, &parameters)?;
+    let mut builder = Program::builder(g).output("loss", case.loss);
+    for (&p, d) in parameters.iter().zip(gradient) {
+        builder = builder.carry(p, p - d * 0.01);
+    }
+    Ok(builder.build()?)
 }
 
 /// Seconds since the last time it was asked.

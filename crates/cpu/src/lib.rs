@@ -14,3 +14,4 @@ mod vm;
 
 pub use crate::executor::{Cpu, CpuRun};
 pub use crate::runtime::thread_pool::Team;
+pub use crate::target::CpuTarget;

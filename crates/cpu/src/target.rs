@@ -11,9 +11,9 @@ const WORTH: usize = 1 << 12;
 /// This many products are given to threads as wholes.
 const MANY: usize = 16;
 
-/// Any CPU.
+/// Any CPU, as planning sees it.
 #[derive(Default)]
-pub(crate) struct CpuTarget {
+pub struct CpuTarget {
     /// See [`Limits::remat_min_bytes`].
     pub again: Option<usize>,
 }

@@ -31,3 +31,4 @@ pub use crate::memory_estimate::planned_bytes;
 pub use crate::runtime::dynlib::{Missing, found_libraries};
 pub use crate::runtime::profile::Profiled;
 pub use crate::runtime::run::{CudaRun, PlannedBytes};
+pub use crate::target::CudaTarget;

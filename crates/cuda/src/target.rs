@@ -19,7 +19,7 @@ pub(crate) const NO_ALIAS_BYTES: usize = 32 << 10;
 const BF16_LANES: usize = 8;
 
 /// An NVIDIA GPU.
-pub(crate) struct CudaTarget {
+pub struct CudaTarget {
     /// Whether images have channels last, so that convolutions in `Bf16` may read two bytes per element.
     pub channels_last: bool,
     /// Whether blocks have enough shared memory for fused attention.

@@ -8,39 +8,24 @@
 //!    can be the epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one
 //!    ([`Group::second_gemm`]).
 //! 3. *Scheduling* orders the groups, loop-invariant ones first, and decides which carried inputs are updated in
-//!    place. The result is a [`Schedule`].
+//!    place. The result is a [`Schedule`]. [`PASSES`] lists the passes in order, with their contracts; a
+//!    [`LoweredProgram`] can be printed and verified after each of them.
 //! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
 //!    [`MemoryMap`].
 //!
+//! An [`Interpreter`] runs a schedule with its memory map, for any target and on any machine. The conformance suite runs
+//! by it, so that rules which only a GPU enables are tested without one.
+//!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
-//! use bilevel_plan::{Kind, Limits, Schedule, Target};
-//!
-//! struct Machine;
-//! impl Target for Machine {
-//!     fn limits(&self) -> Limits {
-//!         Limits {
-//!             row: 1024,
-//!             members: 64,
-//!             tiny_loop: 64,
-//!             horizontal_fusion_max: 64,
-//!             sequential_max: 0,
-//!             axes: 8,
-//!             alignment: 256,
-//!             reuse_distance: 0,
-//!             no_alias_bytes: 0,
-//!             concat_in_place: false,
-//!             remat_min_bytes: None,
-//!         }
-//!     }
-//! }
+//! use bilevel_plan::{Kind, PlainTarget, Schedule};
 //!
 //! let g = Graph::new();
 //! let (x, w) = (g.input("x", [32, 100], DType::F32), g.input("w", [100, 10], DType::F32));
 //! let loss = x.matmul(w).tanh().square().sum_all();
 //! let program = Program::builder(&g).output("loss", loss).build().unwrap();
 //!
-//! let schedule = Schedule::new(&program, &Machine).unwrap();
+//! let schedule = Schedule::new(&program, &PlainTarget).unwrap();
 //! let [product, pass] = schedule.groups() else { panic!("a product and one loop") };
 //! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
@@ -55,21 +40,27 @@ mod internal_error;
 mod ir;
 mod lower;
 mod memory;
+mod pipeline;
 mod program;
 mod schedule;
 mod target;
+mod target_without;
 
 pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
 pub use crate::internal_error::{expect, internal_error};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
 pub use crate::ir::index_dims::IndexDims;
+pub use crate::ir::interpret::Interpreter;
+pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
 pub use crate::ir::view::{Run, View};
 pub use crate::lower::carried_casts::InitialCast;
 pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
+pub use crate::pipeline::{PASSES, Pass, Pipeline, Rule};
 pub use crate::program::channels_last::channels_last;
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;
 pub use memory::{MemoryMap, Place, Region};
 pub use schedule::Schedule;
-pub use target::{Limits, Target};
+pub use target::{Limits, PlainTarget, Target};
+pub use target_without::RULES;

@@ -126,8 +126,17 @@ pub struct Limits {
     pub remat_min_bytes: Option<usize>,
 }
 
-/// The limits of the targets in tests.
-#[cfg(test)]
+/// A machine that asks for nothing beyond the defaults: what examples, tests and the interpreter plan for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlainTarget;
+
+impl Target for PlainTarget {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+}
+
+/// Those of [`PlainTarget`].
 pub(crate) const LIMITS: Limits = Limits {
     row: 1024,
     members: 96,

@@ -15,6 +15,7 @@ mod watching;
 
 use crate::derivatives::{Products, inputs, program};
 use crate::error::Result;
+use bilevel::Driver;
 use bilevel_cuda::Cuda;
 use bilevel_graph::{Array, DType, Graph, Precision, Program};
 use bilevel_models::VitConfig;
@@ -59,6 +60,22 @@ fn work(case: &str, precision: Precision) -> Result<Work> {
         }
     };
     Ok(Work::Outer(Box::new(outer)))
+}
+
+/// The programs of a case, as planned for a GPU that need not be there: of its first outer iteration, or its only one.
+pub fn programs(case: &str, precision: Precision) -> Result<Vec<Program>> {
+    let seen = watching::Watching::without_gpu();
+    match work(case, precision)? {
+        Work::Evaluation(program, _) => return Ok(vec![*program]),
+        Work::Outer(outer) => {
+            let driver = Driver::new(&outer.problem, outer.method.clone()).executor(seen.clone()).rate(deep::RATE);
+            // It cannot end well without a machine, but the first iteration compiles all programs.
+            if let (Err(error), true) = (driver.iterations(1).run(), seen.seen().is_empty()) {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(seen.seen().into_iter().map(|(program, _)| program).collect())
 }
 
 /// The first GPU, and a line that says which it is.

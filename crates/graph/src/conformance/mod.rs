@@ -18,21 +18,21 @@
 
 mod agreement;
 mod case;
-pub(crate) mod cases;
 pub(crate) mod failures;
 pub(crate) mod rng;
+pub(crate) mod suite;
 
-pub use crate::conformance::cases::buffers::buffers;
-pub use crate::conformance::cases::carries::carries;
-pub use crate::conformance::cases::convolutions::convolutions;
-pub use crate::conformance::cases::differentiable::{Differentiable, Size, random_program};
-pub use crate::conformance::cases::long::long_products;
-pub use crate::conformance::cases::networks::networks;
-pub use crate::conformance::cases::precisions::rounded_products;
-pub use crate::conformance::cases::primitives::primitives;
-pub use crate::conformance::cases::refusals::refusals;
-pub use crate::conformance::cases::varied::varied_program;
 pub use crate::conformance::rng::Dice;
+pub use crate::conformance::suite::buffers::buffers;
+pub use crate::conformance::suite::carries::carries;
+pub use crate::conformance::suite::convolutions::convolutions;
+pub use crate::conformance::suite::differentiable::{Differentiable, Size, random_program};
+pub use crate::conformance::suite::long::long_products;
+pub use crate::conformance::suite::networks::networks;
+pub use crate::conformance::suite::precisions::rounded_products;
+pub use crate::conformance::suite::primitives::primitives;
+pub use crate::conformance::suite::refusals::refusals;
+pub use crate::conformance::suite::varied::varied_program;
 pub use agreement::{Failure, Mismatch, agree};
 pub use case::{Case, Inputs, outputs, results, set_all};
 
@@ -45,33 +45,45 @@ use std::ops::Range;
 pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failure>> {
     let mut failures = refusals(executor)?;
     failures.extend(buffers(executor)?);
-    let mut check = |case: Case| failures.extend(case.check(executor).err());
+    failures.extend(cases(seeds)?.iter().filter_map(|case| case.check(executor).err()));
+    Ok(failures)
+}
+
+/// The cases that [`check_all`] compares with the [`Reference`](crate::Reference), random programs from each of these seeds.
+///
+/// ```
+/// let cases = bilevel_graph::conformance::cases(0..1)?;
+/// assert!(cases.len() > 250);
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+pub fn cases(seeds: Range<u64>) -> Result<Vec<Case>> {
+    let mut cases = vec![];
     for dtype in [DType::F64, DType::F32] {
-        primitives(dtype)?.into_iter().for_each(&mut check);
-        convolutions(dtype)?.into_iter().for_each(&mut check);
-        networks(dtype)?.into_iter().for_each(&mut check);
+        cases.extend(primitives(dtype)?);
+        cases.extend(convolutions(dtype)?);
+        cases.extend(networks(dtype)?);
         for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
-            carries(rows, columns, dtype)?.into_iter().for_each(&mut check);
+            cases.extend(carries(rows, columns, dtype)?);
         }
         for seed in seeds.clone() {
             for graph in [Graph::new(), Graph::without_simplification()] {
-                check(random_program(seed, &graph, dtype, Size::small)?);
-                check(varied_program(seed, &graph, dtype, Size::small)?);
+                cases.push(random_program(seed, &graph, dtype, Size::small)?);
+                cases.push(varied_program(seed, &graph, dtype, Size::small)?);
             }
             if seed % 16 == 0 {
-                check(random_program(seed, &Graph::new(), dtype, Size::large)?);
+                cases.push(random_program(seed, &Graph::new(), dtype, Size::large)?);
             }
         }
     }
     for precision in [Precision::Tf32, Precision::Bf16] {
-        rounded_products(precision)?.into_iter().for_each(&mut check);
+        cases.extend(rounded_products(precision)?);
         for seed in seeds.clone() {
             let size = if seed % 16 == 0 { Size::large } else { Size::small };
-            check(random_program(seed, &Graph::new(), DType::F32, size)?.in_precision(precision)?);
-            check(varied_program(seed, &Graph::new(), DType::F32, Size::small)?.in_precision(precision)?);
+            cases.push(random_program(seed, &Graph::new(), DType::F32, size)?.in_precision(precision)?);
+            cases.push(varied_program(seed, &Graph::new(), DType::F32, Size::small)?.in_precision(precision)?);
         }
     }
-    Ok(failures)
+    Ok(cases)
 }
 
 /// How far sums in another order and functions of another last bit may be from the reference, after derivatives have amplified

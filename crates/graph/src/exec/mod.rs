@@ -4,4 +4,4 @@ pub(crate) mod bindings;
 pub(crate) mod buffer;
 pub(crate) mod executor;
 pub(crate) mod reference;
-pub(crate) mod reference_ops;
+pub mod reference_ops;

@@ -57,7 +57,7 @@ impl Executor for Reference {
             return Err(Error::new(ErrorKind::OutOfMemory { needed: count as u64, free: None }));
         };
         bytes.resize(count, 0);
-        Ok(Buffer::new(meta.clone(), Box::new(Bytes(RwLock::new(bytes)))))
+        Ok(Buffer::new(meta.clone(), Box::new(HostBytes(RwLock::new(bytes)))))
     }
 
     fn share(&self) -> Arc<dyn Executor> {
@@ -65,10 +65,10 @@ impl Executor for Reference {
     }
 }
 
-/// The elements of a buffer. A lock makes every use sound.
-struct Bytes(RwLock<Vec<u8>>);
+/// The elements of a buffer of the [`Reference`] in host memory. A lock makes every use sound.
+pub struct HostBytes(RwLock<Vec<u8>>);
 
-impl Bytes {
+impl HostBytes {
     fn get(&self) -> RwLockReadGuard<'_, Vec<u8>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl Bytes {
     }
 }
 
-impl Storage for Bytes {
+impl Storage for HostBytes {
     unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
         self.get_mut()[first..first + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -90,7 +90,7 @@ impl Storage for Bytes {
     }
 
     unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
-        let Some(other) = other.as_any().downcast_ref::<Bytes>() else { return Ok(false) };
+        let Some(other) = other.as_any().downcast_ref::<HostBytes>() else { return Ok(false) };
         self.get_mut()[stretch.clone()].copy_from_slice(&other.get()[stretch]);
         Ok(true)
     }
@@ -194,7 +194,7 @@ impl Runnable for ReferenceRun {
     }
 
     fn accepts(&self, buffer: &Buffer) -> bool {
-        buffer.storage().as_any().is::<Bytes>()
+        buffer.storage().as_any().is::<HostBytes>()
     }
 
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {

@@ -39,14 +39,15 @@ fn plus(sum: f64, x: f64, dtype: DType) -> f64 {
 
 /// A sum of many terms that keeps what each addition rounds away (Neumaier, 1974), so that no order of the terms is nearer to
 /// the truth than this one.
-#[derive(Clone, Copy, Default)]
-struct Total {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Total {
     sum: f64,
     lost: f64,
 }
 
 impl Total {
-    fn add(&mut self, x: f64) {
+    /// Adds a term.
+    pub fn add(&mut self, x: f64) {
         let sum = self.sum + x;
         // Beyond the range of f64 nothing is lost that could be kept.
         if sum.is_finite() {
@@ -55,9 +56,31 @@ impl Total {
         self.sum = sum;
     }
 
-    fn value(self) -> f64 {
+    /// The sum so far.
+    pub fn value(self) -> f64 {
         if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
     }
+}
+
+/// The value of an operation of these operands, each with its type, shape and row-major elements. The line of user code is for errors.
+///
+/// ```
+/// use bilevel_graph::{DType, Meta, Op, ReduceOp, reference_ops::evaluate_op};
+/// let (row, number) = (Meta { dtype: DType::F32, shape: vec![3] }, Meta { dtype: DType::F32, shape: vec![] });
+/// let line = std::panic::Location::caller();
+/// let sum = evaluate_op(&Op::Reduce(ReduceOp::Sum, vec![0]), &[(&row, &[1.0, 2.0, 4.0])], &number, line)?;
+/// assert_eq!(sum, [7.0]);
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+pub fn evaluate_op(
+    op: &Op,
+    operands: &[(&Meta, &[f64])],
+    meta: &Meta,
+    location: &'static Location<'static>,
+) -> Result<Vec<f64>> {
+    let node = ProgramNode { op: op.clone(), inputs: vec![], meta: meta.clone(), location };
+    let operands: Vec<Operand> = operands.iter().map(|&(meta, values)| Operand { meta, values }).collect();
+    evaluate_node(&node, &operands)
 }
 
 /// The value of a node that is not an input.
@@ -216,7 +239,7 @@ fn argmax(x: Operand, axis: usize, meta: &Meta) -> Vec<f64> {
 }
 
 /// round(a)·round(b): operands that are rounded are 32-bit floats, and their product is exact in 64 bits.
-fn product(a: f64, b: f64, precision: Precision) -> f64 {
+pub fn product(a: f64, b: f64, precision: Precision) -> f64 {
     let round = |x: f64| if precision == Precision::Full { x } else { precision.round(x as f32) as f64 };
     round(a) * round(b)
 }
@@ -233,6 +256,16 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
     let free_b = other_axes(b.meta.shape.len(), &[&dims.rhs_batch[..], &dims.rhs_contract].concat());
     let contracted = pick(&a.meta.shape, &dims.lhs_contract);
     let batch = dims.lhs_batch.len();
+    // How far each term of a sum lies from the first, in a and in b.
+    let mut terms = vec![];
+    for_each_index(&contracted, |c| {
+        let (mut ia, mut ib) = (vec![0; a.meta.shape.len()], vec![0; b.meta.shape.len()]);
+        for (k, &at) in c.iter().enumerate() {
+            ia[dims.lhs_contract[k]] = at;
+            ib[dims.rhs_contract[k]] = at;
+        }
+        terms.push((place(&a.meta.shape, &ia), place(&b.meta.shape, &ib)));
+    });
     fill(meta, |i| {
         let (mut ia, mut ib) = (vec![0; a.meta.shape.len()], vec![0; b.meta.shape.len()]);
         for k in 0..batch {
@@ -245,14 +278,11 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
         for (k, &axis) in free_b.iter().enumerate() {
             ib[axis] = i[batch + free_a.len() + k];
         }
+        let (first_a, first_b) = (place(&a.meta.shape, &ia), place(&b.meta.shape, &ib));
         let mut sum = Total::default();
-        for_each_index(&contracted, |c| {
-            for (k, &at) in c.iter().enumerate() {
-                ia[dims.lhs_contract[k]] = at;
-                ib[dims.rhs_contract[k]] = at;
-            }
-            sum.add(product(a.at(&ia), b.at(&ib), precision));
-        });
+        for &(in_a, in_b) in &terms {
+            sum.add(product(a.values[first_a + in_a], b.values[first_b + in_b], precision));
+        }
         stored(sum, precision)
     })
 }
@@ -283,7 +313,8 @@ fn conv(image: Operand, kernel: Operand, dims: &ConvDims, precision: Precision, 
     })
 }
 
-fn checked_index(operation: &str, index: f64, limit: usize, line: &'static Location<'static>) -> Result<usize> {
+/// The index, or the error of this operation if it is not in `0..limit`.
+pub fn checked_index(operation: &str, index: f64, limit: usize, line: &'static Location<'static>) -> Result<usize> {
     if (0.0..limit as f64).contains(&index) {
         return Ok(index as usize);
     }

@@ -1,6 +1,18 @@
 //! The lowered program: nodes, views of their memory, and the layouts of matrix products and row-indexed operations.
 
 pub(crate) mod dot_layout;
+pub(crate) mod dump;
+pub(crate) mod element_storage;
 pub(crate) mod index_dims;
+pub(crate) mod interpret;
+pub(crate) mod interpret_loop;
+pub(crate) mod interpret_ops;
+pub(crate) mod lowered;
 pub(crate) mod node;
+pub(crate) mod verify;
+pub(crate) mod verify_groups;
+pub(crate) mod verify_nodes;
 pub(crate) mod view;
+
+#[cfg(test)]
+mod tests_planted;

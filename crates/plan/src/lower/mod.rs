@@ -22,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 
 /// The lowered program.
+#[derive(Default)]
 pub(crate) struct Lowering {
     pub nodes: Vec<Node>,
     /// The node of each program input that is used.

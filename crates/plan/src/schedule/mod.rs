@@ -5,22 +5,15 @@ pub(crate) mod index_checks;
 pub(crate) mod list_schedule;
 pub(crate) mod loop_stages;
 
-use crate::fuse::epilogue::attach_epilogues;
-use crate::fuse::gemm_gemm::fuse_gemm_gemm;
-use crate::fuse::group;
 use crate::fuse::group::{Access, Group, Grouping, Role};
-use crate::fuse::licm::hoist;
-use crate::fuse::remat::rematerialize;
 use crate::fuse::topo_order::TopoOrder;
 use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Node, Operand};
-use crate::lower::carried_casts::{InitialCast, are_written_in_place, carry_casts};
-use crate::lower::inline_gather::inline_gathers;
-use crate::lower::lower;
-use crate::lower::narrow_storage::narrow_lossless;
+use crate::lower::carried_casts::InitialCast;
 use crate::memory::MemoryMap;
 use crate::memory::alias_policy::AliasPolicy;
-use crate::schedule::in_place::{Carry, carries_in_place};
+use crate::pipeline::Pipeline;
+use crate::schedule::in_place::Carry;
 use crate::schedule::index_checks::{IndexCheck, index_check};
 use crate::schedule::list_schedule::list_schedule;
 use crate::target::Target;
@@ -50,74 +43,15 @@ pub struct Schedule {
     pub prologue: usize,
     /// The program input that holds the step number.
     pub step: Option<usize>,
-    grouping: Grouping,
-    stored: Vec<bool>,
-    in_every_step: Vec<bool>,
+    pub(crate) grouping: Grouping,
+    pub(crate) stored: Vec<bool>,
+    pub(crate) in_every_step: Vec<bool>,
 }
 
 impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
-        let planned = match Self::planned(program, target, true)? {
-            None => Self::planned(program, target, false)?,
-            planned => planned,
-        };
-        planned.ok_or_else(|| internal_error("a schedule without carried casts"))
-    }
-
-    /// Plans with or without carried casts; `None` if they do not pay.
-    fn planned(program: &Program, target: &dyn Target, with_carried_casts: bool) -> Result<Option<Self>> {
-        let mut low = lower(program, target)?;
-        if with_carried_casts {
-            carry_casts(&mut low);
-        }
-        if target.fuses_gather()
-            && let Some(fetching) = inline_gathers(&low)
-        {
-            low = fetching;
-        }
-        hoist(&mut low, target);
-        check_axes(&low.nodes, target.limits().axes)?;
-        let (mut grouping, mut order) = group(&low, target)?;
-        if let Some(bytes) = target.limits().remat_min_bytes
-            && let Some(fewer) = rematerialize(&low, target, &grouping, &order, bytes)
-        {
-            low = fewer;
-            (grouping, order) = group(&low, target)?;
-        }
-        attach_epilogues(&low, target, &mut grouping, &mut order)?;
-        fuse_gemm_gemm(&low, target, &mut grouping, &mut order);
-        let carries = carries_in_place(&low, &grouping, &mut order);
-        if !are_written_in_place(&low, &carries) {
-            return Ok(None);
-        }
-        let mut lasting = vec![false; low.nodes.len()];
-        let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
-        low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
-        let prologue = put_in_order(&low.nodes, &lasting, &mut grouping, &order)?;
-        if target.gemm_reads_bf16() {
-            carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| lasting[node] = true);
-            narrow_lossless(&mut low.nodes, &lasting, &grouping);
-        }
-        let live = low.live();
-        let inputs =
-            low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| internal_error("the memory of an input"))?;
-        let (nodes, outputs, initial_casts) = (low.nodes, low.outputs, low.initial_casts);
-        let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
-        let mut schedule = Schedule {
-            nodes,
-            inputs,
-            outputs,
-            carries,
-            initial_casts,
-            prologue,
-            step,
-            grouping,
-            stored,
-            in_every_step,
-        };
-        schedule.stored = schedule.stored_nodes(&live);
-        Ok(Some(schedule))
+        Pipeline::new().run(program, target)
     }
 
     /// Returns all groups in execution order.
@@ -183,28 +117,31 @@ impl Schedule {
     pub fn lay_out_in_stages(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
         MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Stages(late))
     }
-
-    fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        // A product is in memory unless its group is a GEMM–loop–GEMM fusion.
-        let is_fused = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
-        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !is_fused(id);
-        let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
-        let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
-        for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
-            for (operand, _) in node.reads() {
-                stored[operand] |= self.group_of(operand) != self.group_of(id);
-            }
-        }
-        let copied = self.carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
-        for (node, _) in self.outputs.iter().chain(copied).filter_map(Operand::at) {
-            stored[node] = true;
-        }
-        stored
-    }
 }
 
-/// By node: whether a carried value or a possible failure depends on it.
-fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
+/// By node: its values must be in memory, because somebody outside its loop reads them, it is in none, or it is one of the `last`.
+pub(crate) fn stored_nodes<'a>(
+    nodes: &[Node],
+    live: &[bool],
+    grouping: &Grouping,
+    last: impl Iterator<Item = &'a Operand>,
+) -> Vec<bool> {
+    // A product is in memory unless an executor keeps it at hand.
+    let is_fused = |id: usize| grouping.group_of[id].is_some_and(|group| grouping.groups[group].second_gemm.is_some());
+    let product = |id: usize| matches!(nodes[id].kind, Kind::Dot(..)) && !is_fused(id);
+    let loop_member = |id: usize| matches!(grouping.role[id], Some(Role::Full | Role::Row)) && !product(id);
+    let mut stored: Vec<bool> = (0..nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
+    for (id, node) in nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+        for (operand, _) in node.reads() {
+            stored[operand] |= grouping.group_of[operand] != grouping.group_of[id];
+        }
+    }
+    last.filter_map(Operand::at).for_each(|(node, _)| stored[node] = true);
+    stored
+}
+
+/// By node: a carried value, or whether a run fails, depends on it.
+pub(crate) fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     let mut found: Vec<bool> = (0..nodes.len()).map(|id| index_check(nodes, id).is_some()).collect();
     carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
     // Operands precede their readers.
@@ -216,8 +153,8 @@ fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     found
 }
 
-/// Refuses views with more strides than a loop supports. No known program has one.
-fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
+/// Views with more strides than a loop can walk are refused; nobody should meet this.
+pub(crate) fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     for node in nodes {
         // A reduction indexes its result by the axes of its operand, which need not merge.
         let deep = node.reads().any(|(_, view)| match node.kind {
@@ -232,8 +169,14 @@ fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers the groups in execution order, loop-invariant ones first, and returns the number of these.
-fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &TopoOrder) -> Result<usize> {
+/// Numbers the groups in the order in which they run, those that are the same in every step first, and says how many these
+/// are.
+pub(crate) fn put_in_order(
+    nodes: &[Node],
+    lasting: &[bool],
+    grouping: &mut Grouping,
+    order: &TopoOrder,
+) -> Result<usize> {
     let (prologue, body): (Vec<usize>, Vec<usize>) =
         list_schedule(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
     let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();

@@ -4,7 +4,7 @@
 //! Operations that choose (a maximum, a comparison, a conversion to integers) see only `exact` values: those every executor
 //! computes to the same bits, so that rounding never decides a choice.
 
-use crate::conformance::cases::differentiable::{Size, moved, smooth};
+use crate::conformance::suite::differentiable::{Size, moved, smooth};
 use crate::conformance::{Case, Dice, Inputs, fits, sized, tolerance};
 use crate::{Array, BinaryOp, ConvDims, DType, Graph, Program, RandomKind, Result, Tensor, gradient, nn};
 

@@ -1,7 +1,7 @@
 //! Products of long operands in `Tf32`, which executors may compute in ways of their own: in halves, for instance, which have as many digits
 //! but a smaller range, so that every array must be brought into it and its product out of it again.
 
-use crate::conformance::cases::precisions::UNITS;
+use crate::conformance::suite::precisions::UNITS;
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{Array, DType, Graph, Precision, Program, Result, Tensor, gradient_or_zeros, nn};
 

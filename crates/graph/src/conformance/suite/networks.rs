@@ -1,10 +1,10 @@
 //! Parts of networks that executors may compute in ways of their own: pools, overlapping pieces of images, reductions over parts of rows and
 //! over rows, short rows of tables, and two losses of one network.
 
-use crate::conformance::cases::leaves::leaves;
-use crate::conformance::cases::rows::columns::columns_of_rows;
-use crate::conformance::cases::rows::parts::parts_of_rows;
-use crate::conformance::cases::rows::short::short_rows;
+use crate::conformance::suite::leaves::leaves;
+use crate::conformance::suite::rows::columns::columns_of_rows;
+use crate::conformance::suite::rows::parts::parts_of_rows;
+use crate::conformance::suite::rows::short::short_rows;
 use crate::conformance::{Case, Dice, tolerance};
 use crate::nn::Pool2d;
 use crate::shape::element_count;

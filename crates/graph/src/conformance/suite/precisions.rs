@@ -2,11 +2,11 @@
 //! is not.
 
 use crate::conformance::Case;
-use crate::conformance::cases::attention::{attentions, exact_strips};
-use crate::conformance::cases::heads::heads;
-use crate::conformance::cases::learned::learned_weights;
-use crate::conformance::cases::primitives::primitives;
-use crate::conformance::cases::readers::readers;
+use crate::conformance::suite::attention::{attentions, exact_strips};
+use crate::conformance::suite::heads::heads;
+use crate::conformance::suite::learned::learned_weights;
+use crate::conformance::suite::primitives::primitives;
+use crate::conformance::suite::readers::readers;
 use crate::{Array, DType, Op, Precision, Result};
 
 /// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by

@@ -1,0 +1,152 @@
+//! Shows how a program of a case is planned: what each pass leaves, for the CPU or for a GPU. No GPU is needed.
+
+use crate::error::{BenchError, Result};
+use crate::{cases, gpu, plan};
+use bilevel_cpu::CpuTarget;
+use bilevel_cuda::CudaTarget;
+use bilevel_graph::{Op, Precision, Program};
+use bilevel_plan::{LoweredProgram, PASSES, Pass, Pipeline, RULES, Schedule, channels_last};
+
+/// The case that is planned besides those of the CPU and of the GPU.
+pub const VIT_STEP: &str = "vit_b16";
+
+/// All names of cases.
+pub fn names() -> Vec<&'static str> {
+    [VIT_STEP].into_iter().chain(cases::NAMES).chain(gpu::NAMES).collect()
+}
+
+/// The machine that a program is planned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Machine {
+    /// The CPU.
+    Cpu,
+    /// A GPU with cuDNN.
+    Gpu,
+}
+
+/// What to show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// The case.
+    pub case: String,
+    /// Which of its programs, counted from 0; the one with the most products by default.
+    pub program: Option<usize>,
+    /// The machine.
+    pub target: Machine,
+    /// The precision of the cases of the GPU and of the step of ViT-B/16.
+    pub precision: Precision,
+    /// Passes and rules that are switched off.
+    pub without: Vec<String>,
+    /// The pass whose result is printed; a table of all passes by default.
+    pub print_after: Option<String>,
+}
+
+/// Prints every pass with its contract, and every rule of lowering that can be switched off.
+pub fn list() {
+    for pass in &PASSES {
+        say!("{}{}", pass.name, if pass.needed.is_some() { "" } else { " (can be switched off)" });
+        say!("    before: {}\n    after:  {}\n    place:  {}", pass.requires, pass.ensures, pass.placed);
+    }
+    say!("\nrules of lowering, each of which can be switched off");
+    for rule in &RULES {
+        say!("{}\n    after:  {}", rule.name, rule.ensures);
+    }
+}
+
+/// Prints the lowered program after a pass, or what is left of it after every one.
+pub fn show(shown: &Shown) -> Result<()> {
+    let mut programs = match &shown.case[..] {
+        VIT_STEP => vec![plan::vit_b16_step()?.with_precision(shown.precision)],
+        case if cases::NAMES.contains(&case) => cases::programs(case)?.into_iter().map(|timed| timed.program).collect(),
+        case => gpu::programs(case, shown.precision)?,
+    };
+    let count = programs.len();
+    let products =
+        |program: &Program| program.nodes.iter().filter(|node| matches!(node.op, Op::Dot(..) | Op::Conv(..))).count();
+    let largest = (0..count).max_by_key(|&number| (products(&programs[number]), programs[number].nodes.len()));
+    let number = shown.program.or(largest).filter(|&number| number < count).ok_or_else(|| BenchError::Wrong {
+        case: shown.case.clone(),
+        what: format!("it has {count} programs, counted from 0"),
+    })?;
+    let program = programs.swap_remove(number);
+    let mut pipeline = Pipeline::new();
+    for name in &shown.without {
+        pipeline = pipeline.without(name)?;
+    }
+    match &shown.print_after {
+        Some(name) => {
+            let mut text = None;
+            planned(&pipeline, &program, shown.target, |pass, lowered| {
+                if pass.name == name {
+                    text = Some(lowered.to_string());
+                }
+            })?;
+            say!("{}", text.unwrap_or_else(|| format!("the pass '{name}' did not run")));
+        }
+        None => {
+            say!("{}, program {number} of {count}, for the {:?}", shown.case, shown.target);
+            say!("{:<16} {:>10} {:>8} {:>16}", "pass", "operations", "groups", "bytes written");
+            let mut lines: Vec<String> = vec![];
+            let schedule = planned(&pipeline, &program, shown.target, |pass, lowered| {
+                if pass.name == PASSES[0].name {
+                    lines.clear();
+                }
+                let groups = lowered.groups().map_or("-".into(), |groups| groups.to_string());
+                let (operations, bytes) = (lowered.operations(), lowered.bytes_written());
+                lines.push(format!("{:<16} {operations:>10} {groups:>8} {bytes:>16}", pass.name));
+            })?;
+            lines.iter().for_each(|line| say!("{line}"));
+            let map = schedule.lay_out(&vec![0; schedule.groups().len()])?;
+            let (bound, kept, arena) = (map.bound_bytes, map.persistent_bytes, map.arena_bytes);
+            say!("memory: {bound} bytes of inputs and outputs, {kept} kept between runs, {arena} in the arena");
+        }
+    }
+    Ok(())
+}
+
+fn planned(
+    pipeline: &Pipeline,
+    program: &Program,
+    target: Machine,
+    show: impl FnMut(&'static Pass, &LoweredProgram),
+) -> Result<Schedule> {
+    match target {
+        Machine::Cpu => Ok(pipeline.observe(program, &CpuTarget::default(), show)?),
+        Machine::Gpu => {
+            let rewritten = channels_last(program);
+            let target = CudaTarget { channels_last: rewritten.is_some(), fuses_attention: true };
+            Ok(pipeline.observe(rewritten.as_ref().unwrap_or(program), &target, show)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_cases_have_one_name() {
+        let names = names();
+        assert!(names.iter().enumerate().all(|(i, name)| !names[..i].contains(name)), "{names:?}");
+    }
+
+    #[test]
+    fn a_small_case_is_shown_for_both_machines_and_a_pass_that_is_needed_stays_on() {
+        let shown = |target, print_after: Option<&str>, without: &[&str]| {
+            show(&Shown {
+                case: "digits".into(),
+                program: None,
+                target,
+                precision: Precision::Full,
+                without: without.iter().map(|name| name.to_string()).collect(),
+                print_after: print_after.map(str::to_string),
+            })
+        };
+        for target in [Machine::Cpu, Machine::Gpu] {
+            shown(target, None, &[]).unwrap();
+            shown(target, Some("fuse"), &["licm", "pad-sum"]).unwrap();
+        }
+        let said = shown(Machine::Cpu, None, &["fuse"]).unwrap_err().to_string();
+        assert!(said.contains("only groups can run"), "{said}");
+    }
+}

@@ -1,0 +1,455 @@
+//! The pipeline: every pass from a program to a schedule, in order, with its contract.
+//!
+//! A pass changes the draft of a schedule: the lowered program, its groups and their order. Each says what must hold before it,
+//! what holds after it, and why it is in its place. [`Pipeline`] runs them, shows the lowered program after each, and can
+//! leave out the passes that only make a program faster or smaller. In builds with debug assertions the verifier runs after each pass.
+
+use crate::fuse::epilogue::attach_epilogues;
+use crate::fuse::gemm_gemm::fuse_gemm_gemm;
+use crate::fuse::group;
+use crate::fuse::group::Grouping;
+use crate::fuse::licm::hoist;
+use crate::fuse::remat::rematerialize;
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::internal_error;
+use crate::ir::lowered::LoweredProgram;
+use crate::ir::node::Operand;
+use crate::lower::carried_casts::{are_written_in_place, carry_casts};
+use crate::lower::inline_gather::inline_gathers;
+use crate::lower::narrow_storage::narrow_lossless;
+use crate::lower::{Lowering, lower};
+use crate::schedule::in_place::{Carry, carries_in_place};
+use crate::schedule::{Schedule, carried_on, check_axes, put_in_order, stored_nodes};
+use crate::target::Target;
+use crate::target_without::{RULES, TargetWithout};
+use bilevel_graph::{Error, ErrorKind, Program, Result};
+
+/// One pass of the pipeline.
+pub struct Pass {
+    /// The name, as `--print-after` and [`Pipeline::without`] use it.
+    pub name: &'static str,
+    /// What must hold before it.
+    pub requires: &'static str,
+    /// What holds after it.
+    pub ensures: &'static str,
+    /// Why it is in this place.
+    pub placed: &'static str,
+    /// Why a schedule needs it; `None` for an optimisation, which can be switched off.
+    pub needed: Option<&'static str>,
+    run: fn(&mut Draft) -> Result<Flow>,
+}
+
+/// A rule of the pass `lower` that a target asks for. Rules that are optimisations can be switched off like passes.
+pub struct Rule {
+    /// The name.
+    pub name: &'static str,
+    /// What lowering does with it.
+    pub ensures: &'static str,
+}
+
+/// What is done with the lowered program after each pass.
+type Show<'a> = &'a mut dyn FnMut(&'static Pass, &LoweredProgram);
+
+/// What happens after a pass.
+enum Flow {
+    /// The next pass runs.
+    Continue,
+    /// The pipeline starts again without the pass of this name, whose result turned out not to be worth it.
+    RestartWithout(&'static str),
+}
+
+/// Every pass, in the order in which they run.
+pub const PASSES: [Pass; 13] = [
+    Pass {
+        name: "lower",
+        requires: "the program is valid",
+        ensures: "every operation is a node with memory of its own or a view of one; products have strides; operands come before readers",
+        placed: "first: everything else works on nodes and views",
+        needed: Some("all other passes work on the nodes it makes"),
+        run: |draft| {
+            draft.low = lower(draft.program, draft.target)?;
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "carry-casts",
+        requires: "rounded and scaled copies are separate nodes, found by the node they copy",
+        ensures: "copies of carried inputs that products read are states, made before the first step and carried from then on",
+        placed: "directly after lowering, which knows the copies by node; later passes renumber nodes",
+        needed: None,
+        run: |draft| {
+            carry_casts(&mut draft.low);
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "inline-gather",
+        requires: "gathers are nodes with dense operands",
+        ensures: "gathers of short rows that only loops read are fetches in these loops; one of them makes each index check",
+        placed: "before fusion, so that fetches join loops; after carry-casts, because it renumbers nodes",
+        needed: None,
+        run: |draft| {
+            let fetching = if draft.target.fuses_gather() { inline_gathers(&draft.low) } else { None };
+            draft.low = fetching.unwrap_or_else(|| std::mem::take(&mut draft.low));
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "licm",
+        requires: "nodes that depend on no carried input are marked invariant",
+        ensures: "only nodes worth keeping in memory between steps are marked invariant",
+        placed: "before fusion, which never puts invariant and varying nodes into one group",
+        needed: None,
+        run: |draft| {
+            hoist(&mut draft.low, draft.target);
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "check-axes",
+        requires: "all views of the program are known",
+        ensures: "no view has more axes than a loop of the target can walk",
+        placed: "before fusion: no later pass adds views with more axes",
+        needed: Some("a loop cannot walk more axes than the target has"),
+        run: |draft| {
+            check_axes(&draft.low.nodes, draft.target.limits().axes)?;
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "fuse",
+        requires: "nodes are final up to rematerialisation",
+        ensures: "every live node that computes is in one group; the order of groups has no cycle",
+        placed: "after every rewrite that decides which nodes exist",
+        needed: Some("only groups can run"),
+        run: |draft| {
+            draft.groups = Some(group(&draft.low, draft.target)?);
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "remat",
+        requires: "groups show which values loops leave for later loops",
+        ensures: "large values that follow from fewer bytes are computed again in the loops that read them; nodes are grouped anew",
+        placed: "after fusion, whose groups are its input; before groups are joined with products, which it would undo",
+        needed: None,
+        run: |draft| {
+            let (grouping, order) = draft.groups()?;
+            let Some(bytes) = draft.target.limits().remat_min_bytes else { return Ok(Flow::Continue) };
+            if let Some(fewer) = rematerialize(&draft.low, draft.target, grouping, order, bytes) {
+                draft.groups = Some(group(&fewer, draft.target)?);
+                draft.low = fewer;
+            }
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "epilogue",
+        requires: "loops and products are separate groups",
+        ensures: "a loop that can continue with a product's result is one group with it, if the target asks for it",
+        placed: "after remat, on final groups; before gemm-gemm, which joins products that no loop has joined yet",
+        needed: None,
+        run: |draft| {
+            let (low, target) = (&draft.low, draft.target);
+            let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
+            attach_epilogues(low, target, grouping, order)?;
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "gemm-gemm",
+        requires: "products that no epilogue has joined are groups of their own",
+        ensures: "a product, the loop over its rows and the product of these rows are one group, if the target asks for it",
+        placed: "last of the passes that make groups: it takes three groups at a time",
+        needed: None,
+        run: |draft| {
+            let (low, target) = (&draft.low, draft.target);
+            let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
+            fuse_gemm_gemm(low, target, grouping, order);
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "in-place",
+        requires: "groups are final",
+        ensures: "each carry says whether its loop writes over the old value; readers of the old value, and groups that can fail, run before",
+        placed: "before scheduling, because it adds edges to the order of groups",
+        needed: None,
+        run: |draft| {
+            let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
+            let carries = carries_in_place(&draft.low, grouping, order);
+            let worth_it = are_written_in_place(&draft.low, &carries);
+            draft.carries = Some(carries);
+            // To copy a carried copy takes as long as to make it.
+            Ok(if worth_it { Flow::Continue } else { Flow::RestartWithout("carry-casts") })
+        },
+    },
+    Pass {
+        name: "list-schedule",
+        requires: "the order of groups has all edges",
+        ensures: "groups are numbered as they run, the invariant ones first",
+        placed: "after the last pass that adds edges or changes groups",
+        needed: Some("a schedule is an order of groups"),
+        run: |draft| {
+            let lasting = draft.lasting(false);
+            let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
+            draft.prologue = Some(put_in_order(&draft.low.nodes, &lasting, grouping, order)?);
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "narrow-storage",
+        requires: "groups are final, so that every reader of a value is known",
+        ensures: "signs and comparisons that only loops read take two bytes, if the target has such storage",
+        placed: "after scheduling, which counts bytes as they were: its order must not depend on this",
+        needed: None,
+        run: |draft| {
+            if draft.target.gemm_reads_bf16() {
+                let lasting = draft.lasting(true);
+                let (grouping, _) = draft.groups.as_ref().ok_or_else(|| internal_error("the groups"))?;
+                narrow_lossless(&mut draft.low.nodes, &lasting, grouping);
+            }
+            Ok(Flow::Continue)
+        },
+    },
+    Pass {
+        name: "storage",
+        requires: "groups are final",
+        ensures: "every value that leaves its group has memory",
+        placed: "last: the memory map gives places to exactly these values",
+        needed: Some("a value that leaves its group must be in memory"),
+        run: |draft| {
+            let (grouping, _) = draft.groups()?;
+            let copied = draft.copied();
+            let last = draft.low.outputs.iter().chain(copied.iter());
+            draft.stored = Some(stored_nodes(&draft.low.nodes, &draft.low.live(), grouping, last));
+            Ok(Flow::Continue)
+        },
+    },
+];
+
+/// A schedule in the making.
+struct Draft<'a> {
+    program: &'a Program,
+    target: &'a dyn Target,
+    low: Lowering,
+    groups: Option<(Grouping, TopoOrder)>,
+    carries: Option<Vec<Carry>>,
+    prologue: Option<usize>,
+    stored: Option<Vec<bool>>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(program: &'a Program, target: &'a dyn Target) -> Self {
+        let low = Lowering::default();
+        Draft { program, target, low, groups: None, carries: None, prologue: None, stored: None }
+    }
+
+    fn groups(&self) -> Result<(&Grouping, &TopoOrder)> {
+        self.groups.as_ref().map(|(grouping, order)| (grouping, order)).ok_or_else(|| internal_error("the groups"))
+    }
+
+    /// All carries: as decided, or copied at the end of each step.
+    fn carries(&self) -> Vec<Carry> {
+        let copied = |(input, next): &(usize, Operand)| Carry { input: *input, next: next.clone(), in_place: false };
+        self.carries.clone().unwrap_or_else(|| self.low.carries.iter().map(copied).collect())
+    }
+
+    /// The next values that are copied at the end of each step.
+    fn copied(&self) -> Vec<Operand> {
+        self.carries().into_iter().filter(|carry| !carry.in_place).map(|carry| carry.next).collect()
+    }
+
+    /// By node: an output, or the next value of a carry: one that is copied, or any.
+    fn lasting(&self, any: bool) -> Vec<bool> {
+        let mut lasting = vec![false; self.low.nodes.len()];
+        let carries = self.carries();
+        let next = carries.iter().filter(|carry| any || !carry.in_place).map(|carry| &carry.next);
+        self.low.outputs.iter().chain(next).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
+        lasting
+    }
+
+    fn lowered(&self) -> LoweredProgram<'_> {
+        LoweredProgram {
+            nodes: &self.low.nodes,
+            inputs: self.low.inputs.iter().copied().flatten().collect(),
+            outputs: &self.low.outputs,
+            carries: self.carries(),
+            initial_casts: &self.low.initial_casts,
+            live: self.low.live(),
+            grouping: self.groups.as_ref().map(|(grouping, _)| grouping),
+            order: self.groups.as_ref().map(|(_, order)| order),
+            prologue: self.prologue,
+            stored: self.stored.as_deref(),
+        }
+    }
+
+    fn finish(self) -> Result<Schedule> {
+        let carries = self.carries();
+        let (grouping, _) = self.groups.ok_or_else(|| internal_error("the groups"))?;
+        let low = self.low;
+        let inputs =
+            low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| internal_error("the memory of an input"))?;
+        Ok(Schedule {
+            in_every_step: carried_on(&low.nodes, &carries),
+            nodes: low.nodes,
+            inputs,
+            outputs: low.outputs,
+            carries,
+            initial_casts: low.initial_casts,
+            prologue: self.prologue.ok_or_else(|| internal_error("the order of groups"))?,
+            step: self.program.step,
+            grouping,
+            stored: self.stored.ok_or_else(|| internal_error("which values are in memory"))?,
+        })
+    }
+}
+
+/// The passes to run.
+///
+/// ```
+/// use bilevel_plan::Pipeline;
+/// let plain = Pipeline::new().without("remat").unwrap().without("scaled-fp16").unwrap();
+/// let said = plain.without("fuse").unwrap_err().to_string();
+/// assert_eq!(said, "not supported: a pipeline without the pass 'fuse': only groups can run");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    off: Vec<&'static str>,
+}
+
+impl Pipeline {
+    /// All passes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same without a pass, or a rule of lowering, of this name; an error if there is none, or if the result would be wrong without it.
+    pub fn without(mut self, name: &str) -> Result<Self> {
+        let refused = |what: String| Err(Error::new(ErrorKind::Unsupported { what }));
+        let pass = PASSES.iter().find(|pass| pass.name == name);
+        match (pass, RULES.iter().find(|rule| rule.name == name)) {
+            (Some(Pass { needed: Some(reason), .. }), _) => {
+                refused(format!("a pipeline without the pass '{name}': {reason}"))
+            }
+            (Some(Pass { name, .. }), _) | (None, Some(Rule { name, .. })) => {
+                self.off.push(name);
+                Ok(self)
+            }
+            (None, None) => {
+                let names: Vec<&str> =
+                    PASSES.iter().map(|pass| pass.name).chain(RULES.iter().map(|rule| rule.name)).collect();
+                refused(format!("a pass named '{name}'; the passes and rules are {}", names.join(", ")))
+            }
+        }
+    }
+
+    /// Makes the schedule of a valid program.
+    pub fn run(&self, program: &Program, target: &dyn Target) -> Result<Schedule> {
+        self.drive(program, target, None)
+    }
+
+    /// As [`run`](Self::run); shows the lowered program after every pass that runs. Where the pipeline starts again, it begins with `lower`.
+    pub fn observe(
+        &self,
+        program: &Program,
+        target: &dyn Target,
+        mut show: impl FnMut(&'static Pass, &LoweredProgram),
+    ) -> Result<Schedule> {
+        self.drive(program, target, Some(&mut show))
+    }
+
+    fn drive(&self, program: &Program, target: &dyn Target, mut show: Option<Show>) -> Result<Schedule> {
+        let target = &TargetWithout { target, off: &self.off };
+        let mut off = self.off.clone();
+        'start: loop {
+            let mut draft = Draft::new(program, target);
+            for pass in PASSES.iter().filter(|pass| !off.contains(&pass.name)) {
+                if let Flow::RestartWithout(name) = (pass.run)(&mut draft)? {
+                    if off.contains(&name) {
+                        return Err(internal_error("a way to run without states"));
+                    }
+                    off.push(name);
+                    continue 'start;
+                }
+                if cfg!(debug_assertions) {
+                    draft.lowered().verify().map_err(|error| after(pass, error))?;
+                }
+                if let Some(show) = &mut show {
+                    show(pass, &draft.lowered());
+                }
+            }
+            return draft.finish();
+        }
+    }
+}
+
+/// The verifier's error, with the pass it ran after.
+fn after(pass: &Pass, error: Error) -> Error {
+    match error.kind {
+        ErrorKind::Planning { reason } => {
+            Error { kind: ErrorKind::Planning { reason: format!("after the pass '{}', {reason}", pass.name) }, ..error }
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{LIMITS, Limits};
+    use bilevel_graph::{DType, Graph};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+    }
+
+    fn program() -> Program {
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
+        let next = w - x.matmul(w) * 0.1;
+        Program::builder(&g).carry(w, next).output("y", next.sum_all()).build().unwrap()
+    }
+
+    #[test]
+    fn names_are_unique_and_every_pass_says_its_contract() {
+        let names: Vec<&str> = PASSES.iter().map(|pass| pass.name).chain(RULES.iter().map(|rule| rule.name)).collect();
+        assert!(names.iter().enumerate().all(|(i, name)| !names[..i].contains(name)), "{names:?}");
+        for pass in &PASSES {
+            assert!([pass.requires, pass.ensures, pass.placed].iter().all(|text| text.len() > 15), "{}", pass.name);
+        }
+    }
+
+    #[test]
+    fn every_pass_is_shown_once_in_order_and_those_switched_off_are_not() {
+        let seen = |pipeline: Pipeline| {
+            let mut seen = vec![];
+            pipeline.observe(&program(), &Machine, |pass, _| seen.push(pass.name)).unwrap();
+            seen
+        };
+        assert_eq!(seen(Pipeline::new()), PASSES.each_ref().map(|pass| pass.name));
+        let fewer = seen(Pipeline::new().without("in-place").unwrap().without("licm").unwrap());
+        assert_eq!(fewer.len(), PASSES.len() - 2);
+        assert!(!fewer.contains(&"in-place") && !fewer.contains(&"licm"));
+    }
+
+    #[test]
+    fn without_updates_in_place_every_carry_is_copied() {
+        let carries = |pipeline: Pipeline| pipeline.run(&program(), &Machine).unwrap().carries;
+        assert!(carries(Pipeline::new())[0].in_place);
+        assert!(!carries(Pipeline::new().without("in-place").unwrap())[0].in_place);
+    }
+
+    #[test]
+    fn a_pass_that_is_needed_or_unknown_is_refused_with_a_sentence() {
+        for pass in PASSES.iter().filter(|pass| pass.needed.is_some()) {
+            let said = Pipeline::new().without(pass.name).unwrap_err().to_string();
+            assert!(said.contains(pass.name) && said.contains(pass.needed.unwrap()), "{said}");
+        }
+        let said = Pipeline::new().without("fusion").unwrap_err().to_string();
+        assert!(said.contains("'fusion'") && said.contains("gemm-gemm") && said.contains("scaled-fp16"), "{said}");
+    }
+}
