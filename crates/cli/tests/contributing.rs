@@ -23,12 +23,12 @@ fn additions() -> Vec<Addition> {
     vec![
         Addition {
             heading: "## How to add an estimator",
-            file: "crates/bilevel/src/estimators/t1_t2.rs",
+            file: "crates/bilevel/src/hypergradient/methods/t1_t2.rs",
             text: include_str!("contributing/t1_t2.rs").into(),
             lines: vec![
-                ("crates/bilevel/src/estimators/mod.rs", "pub(crate) mod stocbio;", "pub(crate) mod t1_t2;"),
+                ("crates/bilevel/src/hypergradient/methods/mod.rs", "pub(crate) mod stocbio;", "pub(crate) mod t1_t2;"),
                 (
-                    "crates/bilevel/src/methods.rs",
+                    "crates/bilevel/src/hypergradient/registry.rs",
                     "register! {",
                     r#"    t1_t2::T1T2 "t1-t2": "one step back through training"; "T inner gradients, one mixed product"; "a few θ";
         "a cheap baseline for penalties"; step = "inner step"; steps = "inner steps of a hypergradient""#,

@@ -4,16 +4,16 @@
 //!
 //! Biased wherever the Hessian is not the identity divided by γ (Luketina and others, 2016).
 
-use super::inner_loop::InnerLoop;
 use crate::Result;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::key::Key;
-use crate::optimizer::InnerOptimizer;
-use crate::probe::InnerTime;
-use crate::routine::Routine;
-use crate::session::Session;
-use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::compiled::key::Key;
+use crate::inner::optimizer::InnerOptimizer;
+use crate::inner::walk::InnerLoop;
+use crate::health::probe::InnerTime;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{Trace, or_zeros};
 use bilevel_graph::{Graph, Program, gradient_or_zeros, mixed_vector};
 use serde::{Deserialize, Serialize};
 
