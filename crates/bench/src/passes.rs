@@ -24,6 +24,16 @@ pub enum Machine {
     Gpu,
 }
 
+impl Machine {
+    /// The name for people.
+    fn name(self) -> &'static str {
+        match self {
+            Machine::Cpu => "CPU",
+            Machine::Gpu => "GPU",
+        }
+    }
+}
+
 /// What to show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
@@ -84,7 +94,7 @@ pub fn show(shown: &Shown) -> Result<()> {
             say!("{}", text.unwrap_or_else(|| format!("the pass '{name}' did not run")));
         }
         None => {
-            say!("{}, program {number} of {count}, for the {:?}", shown.case, shown.target);
+            say!("{}, program {number} of {count}, for the {}", shown.case, shown.target.name());
             say!("{:<16} {:>10} {:>8} {:>16}", "pass", "operations", "groups", "bytes written");
             let mut lines: Vec<String> = vec![];
             let schedule = planned(&pipeline, &program, shown.target, |pass, lowered| {

@@ -116,6 +116,7 @@ impl Files {
                 faults.push("says success but leaves no whole page".into());
             } else if found != undamaged
                 && !found.contains("the curves have a gap")
+                && !found.contains("provenance.json is damaged")
                 && !damage.iter().any(|(file, way)| shows(file, *way))
             {
                 faults.push("draws another page than of the undamaged run and does not say so".into());
@@ -184,7 +185,9 @@ fn named_as(file: &Path, name: &str) -> bool {
 fn shows(file: &Path, way: Way) -> bool {
     let read =
         ["config.toml", "metrics.jsonl", "result.json", "lambda.safetensors"].iter().any(|name| named_as(file, name));
-    read && matches!(way, Way::FlipBits | Way::Remove | Way::DanglingLink)
+    // Another run's provenance is whole, and shown as it is.
+    let provenance = named_as(file, "provenance.json") && matches!(way, Way::FlipBits | Way::Remove | Way::Swap);
+    provenance || read && matches!(way, Way::FlipBits | Way::Remove | Way::DanglingLink)
 }
 
 fn described(answer: &Answer, damage: &[(PathBuf, Way)]) -> String {

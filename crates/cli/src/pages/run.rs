@@ -70,18 +70,7 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
                 Section::Code { title: "Configuration".into(), text: to_toml(registry, config) },
             ])
             .collect(),
-        footer: footer(run),
-    }
-}
-
-/// What computed a run, from the last process that worked on it.
-fn footer(run: &RunRecord) -> String {
-    let entries = provenance::read(run.folder.path());
-    match &entries[..] {
-        [] => format!("drawn by bilevel {VERSION}; what computed the run is not known"),
-        [only] => only.line(),
-        [first, last] => format!("{} · resumed once since {}", last.line(), first.started),
-        [first, .., last] => format!("{} · resumed {} times since {}", last.line(), entries.len() - 1, first.started),
+        footer: provenance::footer(run.folder.path()),
     }
 }
 

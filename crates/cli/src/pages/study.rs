@@ -136,7 +136,7 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     sections.extend(found.iter().flat_map(Found::sections));
     let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "full run" };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
-    let footer = path.parent().and_then(|folder| Some(provenance::read(folder).last()?.line())).unwrap_or_default();
+    let footer = path.parent().map_or_else(String::new, provenance::footer);
     write_whole(path, Report { title: title.into(), subtitle, sections, footer }.html().as_bytes())
 }
 

@@ -71,15 +71,33 @@ pub fn file(folder: &Path) -> PathBuf {
     folder.join("provenance.json")
 }
 
-/// The entries of a folder, the oldest first; none where the file is missing or damaged, for nothing is computed from it.
-pub fn read(folder: &Path) -> Vec<Provenance> {
-    let text = read_settings(&file(folder)).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
+/// The entries of a folder, the oldest first; `None` if the file is damaged. Nothing is computed from them, so pages say so and go on.
+pub fn read(folder: &Path) -> Option<Vec<Provenance>> {
+    let path = file(folder);
+    if path.symlink_metadata().is_err() {
+        return Some(vec![]);
+    }
+    let entries: Vec<Provenance> = serde_json::from_slice(&read_settings(&path).ok()?).ok()?;
+    Some(entries).filter(|entries| !entries.is_empty())
+}
+
+/// The foot of a page: the last process that worked on the folder, and how often it was resumed.
+pub fn footer(folder: &Path) -> String {
+    let unknown = |why: &str| format!("drawn by bilevel {VERSION}; {why}");
+    match read(folder).as_deref() {
+        None => unknown("provenance.json is damaged, so what computed this is not known"),
+        Some([]) => unknown("there is no provenance.json, so what computed this is not known"),
+        Some([only]) => only.line(),
+        Some([first, last]) => format!("{} · resumed once since {}", last.line(), first.started),
+        Some(all @ [first, .., last]) => {
+            format!("{} · resumed {} times since {}", last.line(), all.len() - 1, first.started)
+        }
+    }
 }
 
 /// Adds an entry, or completes the one that this process has added.
 pub fn write(folder: &Path, entry: &Provenance) -> Result<()> {
-    let mut entries = read(folder);
+    let mut entries = read(folder).unwrap_or_default();
     let same =
         |known: &Provenance| Provenance { ended: None, ..known.clone() } == Provenance { ended: None, ..entry.clone() };
     match entries.last_mut().filter(|known| same(known)) {
@@ -144,11 +162,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = Provenance::begin("cpu", 1, Some(0));
         write(folder.path(), &first).unwrap();
-        assert_eq!(read(folder.path())[0].ended, None);
+        assert_eq!(read(folder.path()).unwrap()[0].ended, None);
         end(folder.path(), first.clone());
         let second = Provenance { resumed_after: Some(5), ..Provenance::begin("cpu", 2, None) };
         write(folder.path(), &second).unwrap();
-        let entries = read(folder.path());
+        let entries = read(folder.path()).unwrap();
         assert_eq!(entries.len(), 2);
         assert!(entries[0].ended.is_some() && entries[1] == second);
         assert!(
@@ -156,8 +174,12 @@ mod tests {
             "{}",
             first.line()
         );
+        assert!(footer(folder.path()).ends_with(&format!("resumed once since {}", first.started)));
         std::fs::write(file(folder.path()), "damaged").unwrap();
+        assert!(footer(folder.path()).contains("provenance.json is damaged"));
         write(folder.path(), &second).unwrap();
-        assert_eq!(read(folder.path()), [second]);
+        assert_eq!(read(folder.path()).unwrap(), [second]);
+        std::fs::remove_file(file(folder.path())).unwrap();
+        assert!(footer(folder.path()).contains("there is no provenance.json"));
     }
 }
