@@ -1,7 +1,5 @@
 //! The command line.
 
-#[cfg(unix)]
-use crate::attack::{self, Part};
 use crate::gpu::curves::Size;
 use crate::passes::{self, Machine};
 use crate::wide_run::Run;
@@ -11,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::path::PathBuf;
 
-/// Benchmarks of the engine against JAX and PyTorch, and an attack on everything a user can reach.
+/// Benchmarks of the engine against JAX and PyTorch.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "bilevel-bench", max_term_width = 100)]
 pub struct Arguments {
@@ -222,28 +220,6 @@ pub enum Command {
         #[command(flatten)]
         threads: Threads,
     },
-    /// Attack the command 'bilevel' and the engine; exit status 1 where anything fails.
-    #[cfg(unix)]
-    Attack {
-        /// Duration in minutes; 1 by default.
-        #[arg(long, value_name = "N", value_parser = time, conflicts_with = "seconds")]
-        minutes: Option<f64>,
-        /// Duration in seconds.
-        #[arg(long, value_name = "N", value_parser = time)]
-        seconds: Option<f64>,
-        /// The seed of all random numbers.
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        seed: u64,
-        /// One part only.
-        #[arg(long, value_name = "PART")]
-        only: Option<Part>,
-        /// The largest number of cases per part.
-        #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
-        cases: Option<u64>,
-        /// Attack this command instead of building the workspace's.
-        #[arg(long, value_name = "PATH")]
-        command: Option<PathBuf>,
-    },
 }
 
 fn count() -> clap::builder::RangedI64ValueParser<u32> {
@@ -261,12 +237,6 @@ fn float(word: &str) -> Result<DType, String> {
         "f64" => Ok(DType::F64),
         _ => Err("it must be f32 or f64".into()),
     }
-}
-
-#[cfg(unix)]
-fn time(word: &str) -> Result<f64, String> {
-    let time = word.parse().ok().filter(|time: &f64| *time > 0.0 && time.is_finite());
-    time.ok_or_else(|| "it must be a number above 0".into())
 }
 
 /// Refuses cases that are not among these, as clap would.
@@ -288,21 +258,6 @@ impl Command {
     pub fn wide(self) -> Option<Run> {
         let Command::Wide { count, iterations, stop, folder, bare, threads } = self else { return None };
         Some(Run { count: count as usize, iterations, stop, folder, bare, threads: threads.count() })
-    }
-
-    /// What `attack` asks for.
-    #[cfg(unix)]
-    pub fn attack(self) -> Option<attack::Plan> {
-        let Command::Attack { minutes, seconds, seed, only, cases, command } = self else { return None };
-        // Where cases are counted, time is not, unless both are.
-        let usual = if cases.is_some() { f64::INFINITY } else { 60.0 };
-        Some(attack::Plan {
-            seconds: minutes.map(|minutes| 60.0 * minutes).or(seconds).unwrap_or(usual),
-            cases: cases.unwrap_or(u64::MAX),
-            seed,
-            parts: only.map_or(Part::ALL.to_vec(), |part| vec![part]),
-            command,
-        })
     }
 }
 
@@ -339,9 +294,6 @@ mod tests {
         assert!(matches!(line("agree --peer p --data d"), Ok(Command::Agree { data: Some(_), .. })));
         assert!(matches!(line("truth --peer p"), Ok(Command::Truth { .. })));
         assert!(matches!(line("profile --show conv64"), Ok(Command::Profile { show: true, .. })));
-        let again = attack::Plan { seconds: f64::INFINITY, cases: 1, seed: 5, parts: vec![Part::Kills], command: None };
-        assert_eq!(line("attack --only kills --seed 5 --cases 1").unwrap().attack(), Some(again));
-        assert_eq!(line("attack --minutes 2").unwrap().attack().unwrap().seconds, 120.0);
         let wide = Run { count: 7, iterations: 10, stop: Some(2), folder: None, bare: true, threads: 2 };
         assert_eq!(line("wide --count 7 --stop 2 --bare").unwrap().wide(), Some(wide));
     }
@@ -368,9 +320,6 @@ mod tests {
             "profile",
             "profile mlp conv64",
             "wide --count 0",
-            "attack --only me",
-            "attack --minutes 0",
-            "attack --cases 0",
         ] {
             assert!(line(text).is_err(), "{text}");
         }

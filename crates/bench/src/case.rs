@@ -34,10 +34,10 @@ impl Start {
     /// Uniform with the mean and the deviation of a variable's start; around a constant, within a tenth.
     fn like(variable: &Variable) -> Start {
         match variable.start() {
-            bilevel::Start::Constant(value) => Start::Around(*value, 0.1),
-            bilevel::Start::Normal(deviation) => Start::Uniform(deviation * 3f64.sqrt()),
-            bilevel::Start::Uniform(low, high) => Start::Around((low + high) / 2.0, (high - low) / 2.0),
-            bilevel::Start::Fixed(array) => {
+            bilevel::data::Start::Constant(value) => Start::Around(*value, 0.1),
+            bilevel::data::Start::Normal(deviation) => Start::Uniform(deviation * 3f64.sqrt()),
+            bilevel::data::Start::Uniform(low, high) => Start::Around((low + high) / 2.0, (high - low) / 2.0),
+            bilevel::data::Start::Fixed(array) => {
                 Start::Uniform(array.to_f64().into_iter().fold(0.0, |most, value| value.abs().max(most)))
             }
         }

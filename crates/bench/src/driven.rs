@@ -10,12 +10,14 @@ use crate::line::{Line, Unit};
 use crate::timing::{Seconds, median};
 use crate::wide;
 use bilevel::graph::nn;
-use bilevel::{Array, Cpu, DType, Driver, HpoSgld, Leaf, Outcome, Problem, Recorder, Variable};
+use bilevel::methods::HpoSgld;
+use bilevel::observers::Recorder;
+use bilevel::{Array, Cpu, DType, Driver, InnerLoop, Leaf, Outcome, Problem, Variable};
 
 /// Times the case through the driver; none for a case that is not an outer loop.
 pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
     let unit = if case.call == Call::Wide { Unit::Milliseconds } else { Unit::Microseconds };
-    let (problem, method, rate, iterations) = match case.call {
+    let (problem, (method, inner), rate, iterations) = match case.call {
         Call::Outer200 => (synth1d()?, SYNTH1D, 0.005, 200),
         Call::Outer10 => (digits(case)?, DIGITS, 1e-3, 51),
         Call::Wide => (wide::problem(wide::COUNT)?, wide::METHOD, wide::RATE, reps as u32 + 1),
@@ -25,7 +27,7 @@ pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
     let mut times = vec![];
     for _ in 0..runs {
         let recorder = Recorder::new();
-        let driver = Driver::new(&problem, method).executor(cpu.clone()).rate(rate).iterations(iterations);
+        let driver = Driver::new(&problem, method).inner(inner).executor(cpu.clone()).rate(rate).iterations(iterations);
         let outcome = driver.cold(case.call == Call::Outer10).observe(recorder.clone()).run()?;
         let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
         if case.call == Call::Outer200 {
@@ -39,12 +41,14 @@ pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
     Ok(Some(Line::ours(&case.name, unit, Seconds { median: median(&mut times), best })))
 }
 
-const SYNTH1D: HpoSgld = HpoSgld { burn_in: 50, samples: 50, step: 0.005, temperature: 1e-6, noise_scale: 1.0 };
-const DIGITS: HpoSgld = HpoSgld { burn_in: 5, samples: 5, step: 0.1, temperature: 1e-4, noise_scale: 1.0 };
+const SYNTH1D: (HpoSgld, InnerLoop) =
+    (HpoSgld {}, InnerLoop { burn_in: 50, ..InnerLoop::new(0.005, 100).at_temperature(1e-6) });
+const DIGITS: (HpoSgld, InnerLoop) =
+    (HpoSgld {}, InnerLoop { burn_in: 5, ..InnerLoop::new(0.1, 10).at_temperature(1e-4) });
 
 fn synth1d() -> Result<Problem> {
     let start = || Leaf(Variable::constant([], 0.1));
-    let problem = Problem::new(start(), start())
+    let problem = Problem::builder(start(), start())
         .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
     Ok(problem.build()?.erase())
@@ -56,7 +60,7 @@ fn digits(case: &Timed) -> Result<Problem> {
         let given = case.inputs.iter().find(|(known, _)| known == name);
         Ok(given.ok_or(BenchError::Wrong { case: case.name.clone(), what: format!("no input {name}") })?.1.clone())
     };
-    let problem = Problem::new(Leaf(Variable::constant([640], -5.0)), Leaf(Variable::constant([640], 0.0)))
+    let problem = Problem::builder(Leaf(Variable::constant([640], -5.0)), Leaf(Variable::constant([640], 0.0)))
         .dtype(DType::F32)
         .data("x", data("x")?)
         .data("y", data("y")?)

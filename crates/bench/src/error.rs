@@ -28,8 +28,6 @@ pub enum BenchError {
     },
     /// A peer's program is missing or failed; the sentence says which and what to do.
     Peer(String),
-    /// The attack cannot continue; the sentence says why and what to do.
-    Attack(String),
     /// A result that cannot be right, so that its time means nothing.
     Wrong {
         /// The case.
@@ -55,7 +53,7 @@ impl fmt::Display for BenchError {
             BenchError::Model(error) => error.fmt(f),
             BenchError::File { path, cause } => write!(f, "{}: {cause}", path.display()),
             BenchError::Array { path, reason } => write!(f, "{}: {reason}", path.display()),
-            BenchError::Peer(sentence) | BenchError::Attack(sentence) => f.write_str(sentence),
+            BenchError::Peer(sentence) => f.write_str(sentence),
             BenchError::Wrong { case, what } => write!(f, "{case}: {what}"),
         }
     }

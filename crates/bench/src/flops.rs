@@ -13,7 +13,7 @@ pub fn flops(program: &Program) -> u64 {
             let left = shape(node.inputs[0]);
             product(&node.meta.shape) * dims.lhs_contract.iter().map(|&axis| left[axis] as u64).product::<u64>()
         }
-        Op::Conv(dims, _) => conv(dims, shape(node.inputs[0]), shape(node.inputs[1]), &node.meta.shape),
+        Op::Conv(dims, ..) => conv(dims, shape(node.inputs[0]), shape(node.inputs[1]), &node.meta.shape),
         _ => 0,
     });
     2 * nodes.sum::<u64>()

@@ -1,5 +1,4 @@
-//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX; and an attack on
-//! everything a user can reach.
+//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX.
 
 /// Prints a line, or ends quietly where nobody reads any more, as `| head` does.
 macro_rules! say {
@@ -13,8 +12,6 @@ macro_rules! say {
 
 mod agree;
 mod arguments;
-#[cfg(unix)]
-mod attack;
 mod calls;
 mod case;
 mod cases;
@@ -128,12 +125,6 @@ fn run(command: Command) -> error::Result<bool> {
         wide @ Command::Wide { .. } => {
             if let Some(run) = wide.wide() {
                 run.print()?;
-            }
-        }
-        #[cfg(unix)]
-        attack @ Command::Attack { .. } => {
-            if let Some(plan) = attack.attack() {
-                return attack::run(&plan);
             }
         }
     }

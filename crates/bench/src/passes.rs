@@ -2,8 +2,8 @@
 
 use crate::error::{BenchError, Result};
 use crate::{cases, gpu, plan};
-use bilevel_cpu::CpuTarget;
-use bilevel_cuda::CudaTarget;
+use bilevel_cpu::cpu_target;
+use bilevel_cuda::gpu_target;
 use bilevel_graph::{Op, Precision, Program};
 use bilevel_plan::{LoweredProgram, PASSES, Pass, Pipeline, RULES, Schedule, channels_last};
 
@@ -121,10 +121,10 @@ fn planned(
     show: impl FnMut(&'static Pass, &LoweredProgram),
 ) -> Result<Schedule> {
     match target {
-        Machine::Cpu => Ok(pipeline.observe(program, &CpuTarget::default(), show)?),
+        Machine::Cpu => Ok(pipeline.observe(program, &cpu_target(None), show)?),
         Machine::Gpu => {
             let rewritten = channels_last(program);
-            let target = CudaTarget { channels_last: rewritten.is_some(), fuses_attention: true };
+            let target = gpu_target(rewritten.is_some(), true);
             Ok(pipeline.observe(rewritten.as_ref().unwrap_or(program), &target, show)?)
         }
     }

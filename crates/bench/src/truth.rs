@@ -5,9 +5,11 @@
 
 use crate::error::{BenchError, Result};
 use crate::peers::failed;
-use bilevel::truth::{self, Effort, Target, TruthProblem};
-use bilevel::{AnyMethod, Array, Cpu, Key, Session};
+use bilevel::methods::AnyMethod;
+use bilevel::methods::claims::Target;
+use bilevel::{Array, Cpu, Key, Session};
 use bilevel_graph::Graph;
+use bilevel_truth::{self as truth, Effort, TruthProblem};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -71,11 +73,11 @@ fn ask(python: &Path, problems: &Value) -> Result<Vec<Value>> {
 }
 
 fn ours(name: &str, problem: &TruthProblem, cpu: &Cpu) -> Result<Answer> {
-    let method = match truth::fitted(&AnyMethod::named(name)?, problem) {
-        Ok(method) => method,
+    let (method, inner) = match truth::fitted(&AnyMethod::named(name)?, problem) {
+        Ok(fitted) => fitted,
         Err(error) => return Ok(Answer::Refused(error.to_string())),
     };
-    let row = truth::measure(&method, problem, Effort::QUICK, cpu)?;
+    let row = truth::measure((&method, &inner), problem, Effort::QUICK, cpu)?;
     Ok(match (row.relative_bias(), row.verdict) {
         (Some(bias), _) => Answer::Found(bias, None),
         (None, truth::Verdict::NotApplicable(why) | truth::Verdict::Failed(why)) => Answer::Refused(why),

@@ -5,7 +5,8 @@
 
 use crate::error::Result;
 use crate::sgld::{Chain, hypergradient};
-use bilevel::{Cpu, DType, Driver, HpoSgld, Leaf, Problem, Variable};
+use bilevel::methods::HpoSgld;
+use bilevel::{Cpu, DType, Driver, InnerLoop, Leaf, Problem, Variable};
 use bilevel_graph::{Array, Buffer, Data, Executor, Graph, Meta, Program, Runnable, Tensor};
 
 /// Numbers of λ, and of θ, of the case as in the peers.
@@ -18,7 +19,8 @@ pub const RATE: f64 = 0.01;
 const STEPS: u32 = 10;
 
 /// As the peers run it.
-pub const METHOD: HpoSgld = HpoSgld { burn_in: 5, samples: 5, step: 0.1, temperature: 1e-6, noise_scale: 1.0 };
+pub const METHOD: (HpoSgld, InnerLoop) =
+    (HpoSgld {}, InnerLoop { burn_in: 5, ..InnerLoop::new(0.1, 10).at_temperature(1e-6) });
 
 fn inner(lambda: Tensor, theta: Tensor) -> Tensor {
     (theta - 1.0).square().sum_all() * 0.5 + (lambda * theta.abs()).sum_all()
@@ -38,8 +40,8 @@ pub fn inputs(count: usize) -> Result<[(&'static str, Array); 3]> {
 pub fn chain(count: usize) -> Result<Program> {
     let graph = Graph::new();
     let [lambda, theta] = ["lambda", "theta"].map(|name| graph.input(name, [count], DType::F32));
-    let HpoSgld { burn_in, samples, step, temperature, .. } = METHOD;
-    let chain = Chain { gamma: step, tau: temperature, burn_in, samples };
+    let walk = METHOD.1;
+    let chain = Chain { gamma: walk.step, tau: walk.temperature, burn_in: walk.burn_in, samples: walk.samples() };
     hypergradient(&graph, &chain, (lambda, theta), inner, |_, t| outer(t))
 }
 
@@ -99,11 +101,11 @@ impl Bare {
 pub fn problem(count: usize) -> Result<Problem> {
     let [lambda, theta] = STARTS.map(|start| Leaf(Variable::constant([count], start)));
     let problem =
-        Problem::new(lambda, theta).dtype(DType::F32).inner(|_, l, t| inner(l.0, t.0)).outer(|_, _, t| outer(t.0));
+        Problem::builder(lambda, theta).dtype(DType::F32).inner(|_, l, t| inner(l.0, t.0)).outer(|_, _, t| outer(t.0));
     Ok(problem.build()?.erase())
 }
 
 /// A run of it through the library.
 pub fn driver(count: usize, cpu: &Cpu) -> Result<Driver> {
-    Ok(Driver::new(&problem(count)?, METHOD).executor(cpu.clone()).rate(RATE))
+    Ok(Driver::new(&problem(count)?, METHOD.0).inner(METHOD.1).executor(cpu.clone()).rate(RATE))
 }

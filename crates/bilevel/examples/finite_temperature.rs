@@ -5,10 +5,9 @@
 //!
 //!     cargo run --release -p bilevel --example finite_temperature
 
-use bilevel::{
-    Chains, Cpu, Driver, Error, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, Session,
-    Variable,
-};
+use bilevel::methods::{Chains, HpoSgld, IftCg, LangevinAdjoint};
+use bilevel::optimizers::Schedule;
+use bilevel::{Cpu, Driver, Error, InnerLoop, Key, Leaf, Method, Problem, Result, Session, Variable};
 
 const TEMPERATURE: f64 = 0.3;
 const STEP: f64 = 0.02;
@@ -16,7 +15,7 @@ const LAMBDA: f64 = 0.2;
 
 /// L_T = (θ² − 1)²/4 − λθ has wells near −1 and 1, which λ tilts; f = (θ − 1)² + 2λ² likes the right one and small λ.
 fn problem(theta: f64) -> Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
-    Problem::new(Leaf(Variable::constant([], LAMBDA)), Leaf(Variable::constant([], theta)))
+    Problem::builder(Leaf(Variable::constant([], LAMBDA)), Leaf(Variable::constant([], theta)))
         .inner(|_, l, t| (t.0.square() - 1.0).square() / 4.0 - l.0 * t.0)
         .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square() * 2.0)
         .build()
@@ -35,10 +34,10 @@ fn exact(lambda: f64) -> f64 {
 }
 
 /// Mean and standard error of hypergradients in a row along each of 16 chains, λ fixed.
-fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
+fn mean(method: &dyn Method, inner: InnerLoop, theta: f64, count: u32) -> Result<(f64, f64)> {
     let problem = problem(theta)?;
     let session = Session::new(&problem, &Cpu::with_threads(1))?;
-    let mut estimator = method.prepare_in(&session)?;
+    let mut estimator = method.prepare_in(&session, &inner)?;
     let mut means = vec![];
     for chain in 0..16 {
         let key = Key::from_seed(chain);
@@ -59,19 +58,20 @@ fn main() -> Result<()> {
     let slope = (exact(LAMBDA + 1e-4) - exact(LAMBDA - 1e-4)) / 2e-4;
     println!("dF/dλ at λ = {LAMBDA}, τ = {TEMPERATURE}\n\n{:42} {:>8}  {:>9}", "", "value", "std. err.");
     println!("{:42} {slope:8.4}", "quadrature");
-    let cold = IftCg { step: 0.1, steps: 500, regularisation: 0.0, iterations: 2, ..IftCg::default() };
-    let warm = IftCg { step: STEP, steps: 100, temperature: TEMPERATURE, ..cold };
-    let sgld = HpoSgld { step: STEP, temperature: TEMPERATURE, ..HpoSgld::default() };
-    let adjoint = LangevinAdjoint { step: STEP, samples: 2000, temperature: TEMPERATURE, ..LangevinAdjoint::default() };
-    let rows: [(&str, &dyn Method, f64, u32); 5] = [
-        ("langevin-adjoint", &adjoint, 0.0, 600),
-        ("hpo-sgld, B = M = 50", &sgld, 0.0, 4000),
-        ("ift-cg at the minimum, trained from −1", &cold, -1.0, 1),
-        ("ift-cg at the minimum, trained from 1", &cold, 1.0, 1),
-        ("ift-cg averaged over the chain", &warm, 0.0, 4000),
+    let solve = IftCg { regularisation: 0.0, iterations: 2, ..IftCg::default() };
+    let (sgld, adjoint) = (HpoSgld::default(), LangevinAdjoint::default());
+    let cold = InnerLoop::new(0.1, 500);
+    let chain = |steps| InnerLoop::new(STEP, steps).at_temperature(TEMPERATURE);
+    let half = InnerLoop { burn_in: 50, ..chain(100) };
+    let rows: [(&str, &dyn Method, InnerLoop, f64, u32); 5] = [
+        ("langevin-adjoint", &adjoint, chain(2000), 0.0, 600),
+        ("hpo-sgld, B = M = 50", &sgld, half, 0.0, 4000),
+        ("ift-cg at the minimum, trained from −1", &solve, cold, -1.0, 1),
+        ("ift-cg at the minimum, trained from 1", &solve, cold, 1.0, 1),
+        ("ift-cg averaged over the chain", &solve, chain(100), 0.0, 4000),
     ];
-    for (name, method, theta, count) in rows {
-        match mean(method, theta, count) {
+    for (name, method, inner, theta, count) in rows {
+        match mean(method, inner, theta, count) {
             Ok((mean, error)) => println!("{name:42} {mean:8.4}  {error:9.4}"),
             // Between the wells the inner loss curves downwards.
             Err(refusal @ Error::Diverged { .. }) => println!("{name:42} {refusal}"),
@@ -81,6 +81,7 @@ fn main() -> Result<()> {
 
     let best = (0..2000).map(|i| i as f64 * 1e-3).min_by(|a, b| exact(*a).total_cmp(&exact(*b))).unwrap_or(f64::NAN);
     let outcome = Driver::new(&problem(0.0)?, Chains::new(adjoint, 4))
+        .inner(chain(2000))
         .schedule(Schedule::cosine(0.05, 300, 0.0))
         .iterations(300)
         .run()?;

@@ -3,9 +3,10 @@
 //!
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
+use bilevel::Result;
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
 use bilevel::graph::random::fill_uniform_f64;
-use bilevel::{Adam, Array, DType, Driver, Key, LangevinAdjoint, Problem, Result, Tree, Variable};
+use bilevel::prelude::*;
 use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
@@ -29,7 +30,7 @@ const STEP: f64 = 0.4;
 fn problem(train: &Digits, clean: &Digits) -> Result<Problem<Trust<Variable>, Classifier<Variable>>> {
     let lambda = Trust { examples: Variable::constant([train.len()], 0.0) };
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
-    Problem::new(lambda, theta)
+    Problem::builder(lambda, theta)
         .dtype(DType::F32)
         .data("train x", train.x()?)
         .data("train y", train.y()?)
@@ -72,8 +73,9 @@ fn main() -> Result<()> {
         Ok(problem(train, &clean)?.train(trust).step(STEP).steps(3000).run()?.theta)
     };
     let even = |digits: &Digits| Trust { examples: Array::zeros([digits.len()], DType::F32) };
-    let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
+    let (method, inner) = (LangevinAdjoint::default(), InnerLoop::new(STEP, 20).at_temperature(1e-6));
     let outcome = Driver::new(&problem(&train, &clean)?, method)
+        .inner(inner)
         .optimizer(Adam::default())
         .rate(0.05)
         .iterations(200)

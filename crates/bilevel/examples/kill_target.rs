@@ -5,9 +5,9 @@
 //!
 //! Kill it, start it again, as often as you like: the line it prints in the end is always the same. `tests/kill.rs` does.
 
-use bilevel::{
-    Adam, Array, Checkpoints, Cpu, Driver, LangevinAdjoint, Outcome, Problem, Schedule, Snapshot, Tree, Variable,
-};
+use bilevel::checkpoints::Checkpoints;
+use bilevel::prelude::*;
+use bilevel::programs::Snapshot;
 
 /// Iterations of the whole run.
 pub const ITERATIONS: u32 = 120;
@@ -35,7 +35,7 @@ pub fn problem() -> bilevel::Result<Problem> {
         let guess = (s.data("x").take(rows) * t.slope).sum([1]) + t.offset;
         (guess - s.data("y").take(rows)).square().mean_all()
     };
-    Problem::new(lambda, theta)
+    Problem::builder(lambda, theta)
         .data("x", Array::from_f64([32, 3], x)?)
         .data("y", Array::from_f64([32], y)?)
         .inner(move |s, l, t| error(s, t) + (l.log_weight.exp() * t.slope.square()).sum_all() + l.shift * t.offset)
@@ -46,8 +46,9 @@ pub fn problem() -> bilevel::Result<Problem> {
 
 /// The run, resumed from what the folder holds.
 pub fn run(folder: &std::path::Path, seed: u64) -> bilevel::Result<Outcome> {
-    let method = LangevinAdjoint { samples: 5, step: 0.05, temperature: 1e-3, ..LangevinAdjoint::default() };
+    let (method, inner) = (LangevinAdjoint::default(), InnerLoop::new(0.05, 5).at_temperature(1e-3));
     Driver::new(&problem()?, method)
+        .inner(inner)
         .executor(Cpu::with_threads(1))
         .optimizer(Adam::default())
         .schedule(Schedule::cosine(0.05, ITERATIONS, 0.001).warm_up(5))

@@ -4,10 +4,10 @@
 //!     cargo run --release -p bilevel --example learned_initialisation
 
 use bilevel::graph::nn::{linear, mse, tanh};
-use bilevel::{
-    Adam, Array, Cpu, DType, Driver, InnerLoop, Key, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope,
-    Session, State, Tensor, Trainer, Tree, Variable,
-};
+use bilevel::methods::{Reptile, RmdFo};
+use bilevel::prelude::*;
+use bilevel::training::Trainer;
+use bilevel::{Result, Session, State};
 
 /// λ and θ have the same structure: three layers.
 #[derive(Clone, Tree)]
@@ -42,7 +42,7 @@ fn problem() -> Result<Initialisation> {
         bias: Variable::constant([o], 0.0),
     };
     let network: Network<Variable> = [layer(1, 32), layer(32, 32), layer(32, 1)];
-    Problem::new(network.clone(), network)
+    Problem::builder(network.clone(), network)
         .dtype(DType::F32)
         .start(|_, l| l.clone())
         .inner(|s, _, t| error(t, episode(s)[0]))
@@ -58,7 +58,7 @@ const SEED: u64 = 1;
 fn after_training(problem: &Initialisation, lambda: &Network<Array>) -> Result<f64> {
     let cpu = Cpu::with_threads(1);
     let session = Session::new(problem, &cpu)?;
-    let mut trainer = Trainer::new(&session, InnerLoop::new(STEP, STEPS, 0.0, 1.0)?)?;
+    let mut trainer = Trainer::new(&session, InnerLoop::new(STEP, STEPS))?;
     let mut evaluator = session.evaluator()?;
     // Training starts θ at λ, wherever it was.
     let state = problem.state_at(lambda, lambda, &cpu)?;
@@ -80,12 +80,13 @@ fn main() -> Result<()> {
     println!("{:38} {random:9.4}", "random, where all of these start");
 
     let runs: [(&str, Box<dyn Method>); 3] = [
-        ("MAML (rmd)", Box::new(Rmd { step: STEP, steps: STEPS, ..Rmd::default() })),
-        ("first-order MAML (rmd-fo)", Box::new(RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() })),
-        ("Reptile (reptile)", Box::new(Reptile { step: STEP, steps: STEPS, ..Reptile::default() })),
+        ("MAML (rmd)", Box::new(Rmd::default())),
+        ("first-order MAML (rmd-fo)", Box::new(RmdFo::default())),
+        ("Reptile (reptile)", Box::new(Reptile::default())),
     ];
     for (name, method) in runs {
         let outcome = Driver::new(&problem, method)
+            .inner(InnerLoop::new(STEP, STEPS))
             .executor(Cpu::with_threads(1))
             .optimizer(Adam::default())
             .schedule(Schedule::cosine(0.003, 4000, 0.0))

@@ -13,23 +13,21 @@
 //!
 //!     cargo run --release -p bilevel --example own_method
 
+use bilevel::diagnostics::Cause;
 use bilevel::graph::{Graph, Program, gradient_or_zeros, mixed_vector};
-use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
-use bilevel::{
-    Adam, Array, Cause, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Key, Leaf, Method, Oracles, Path,
-    Problem, Result, Routine, Session, State, Trace, Variable, or_zeros,
-};
+use bilevel::methods::{LoopUse, Noise, Oracles};
+use bilevel::parts::{ConjugateGradients, Ending, Implicit, Matrix};
+use bilevel::prelude::*;
+use bilevel::programs::{Routine, Trace, or_zeros};
+use bilevel::{Error, Estimator, Hypergradient, Result, Session, State};
 
-/// Its settings. As `Debug` writes them they are part of a checkpoint's identity.
+/// It has no settings: step and steps are those of the run's inner loop.
 #[derive(Clone, Copy, Debug)]
-struct T1T2 {
-    step: f64,
-    steps: usize,
-}
+struct T1T2;
 
 /// It, compiled for a problem.
 struct Prepared {
-    steps: u32,
+    inner: InnerLoop,
     train: Routine,
     judge: Routine,
 }
@@ -39,10 +37,13 @@ impl Method for T1T2 {
         "t1-t2"
     }
 
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        if self.step.is_nan() || self.step <= 0.0 {
-            return Err(Error::Setting { name: "step", value: self.step, must: "above 0" });
-        }
+    /// What it can do with the loop; whoever prepares it is refused the rest.
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { noise: Noise::Never, any_optimizer: false, ..LoopUse::PLAIN }
+    }
+
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         let problem = session.problem();
         if problem.starts_from_lambda() {
             let reason = "it does not see how θ⁰ depends on λ; use rmd".into();
@@ -54,40 +55,39 @@ impl Method for T1T2 {
         let loss = trace.inner(&trace.theta, graph.step())?;
         let mut program = Program::builder(&graph).output("inner", loss);
         for (theta, slope) in trace.theta.iter().zip(gradient_or_zeros(loss, &trace.theta)?) {
-            program = program.carry(*theta, *theta - slope * self.step);
+            // γ is not compiled: it is told to the program before it runs.
+            program = program.carry(*theta, *theta - slope * trace.gamma);
         }
         let train = Routine::new(&program.build()?, session)?;
 
         // h at the last θ; all products of it see the draw of one step.
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
-        let (inner, outer) = (trace.inner(&trace.theta, graph.step())?, trace.outer(&trace.theta, graph.step())?);
+        let (loss, outer) = (trace.inner(&trace.theta, graph.step())?, trace.outer(&trace.theta, graph.step())?);
         let f_theta = gradient_or_zeros(outer, &trace.theta)?;
         let f_lambda = gradient_or_zeros(outer, &trace.lambda)?;
-        let mixed = or_zeros(mixed_vector(inner, &trace.theta, &f_theta, &trace.lambda)?, &trace.lambda);
+        let mixed = or_zeros(mixed_vector(loss, &trace.theta, &f_theta, &trace.lambda)?, &trace.lambda);
         let mut program = Program::builder(&graph).output("outer", outer);
         for (i, (direct, mixed)) in f_lambda.into_iter().zip(mixed).enumerate() {
-            program = program.output(format!("h.{i}"), direct - mixed * self.step);
+            program = program.output(format!("h.{i}"), direct - mixed * trace.gamma);
         }
         let judge = Routine::new(&program.build()?, session)?;
-        Ok(Box::new(Prepared { steps: self.steps as u32, train, judge }))
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Ok(Box::new(Prepared { inner: *inner, train, judge }))
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         // The training moves θ where it lies, in the state.
+        self.inner.place(&mut self.train, gamma)?;
         self.train.bind_point(&state.lambda, &state.theta, key)?;
-        self.train.run(0..self.steps)?;
+        self.train.run(0..self.inner.steps as u32)?;
+        self.inner.place(&mut self.judge, gamma)?;
         self.judge.bind_point(&state.lambda, &state.theta, key)?;
         let value = self.judge.outputs("h")?;
-        self.judge.run(self.steps..self.steps + 1)?;
-        let oracles =
-            Oracles { inner_gradients: self.steps as u64, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
+        self.judge.run(self.inner.last())?;
+        let inner_gradients = self.inner.steps as u64;
+        let oracles = Oracles { inner_gradients, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
         // The outer loss is known where θ ends; the inner loss there is evaluated for us.
         Ok(Hypergradient::new(value, oracles).with_outer_loss(self.judge.number("outer")?))
     }
@@ -96,8 +96,6 @@ impl Estimator for Prepared {
 /// Settings of the damped solves.
 #[derive(Clone, Copy, Debug)]
 struct Damped {
-    step: f64,
-    steps: usize,
     /// μ, above 0.
     damping: f64,
     /// Conjugate gradients of each solve.
@@ -115,14 +113,13 @@ impl Method for Damped {
         "damped"
     }
 
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         if self.damping.is_nan() || self.damping <= 0.0 {
-            return Err(Error::Setting { name: "damping", value: self.damping, must: "above 0" });
+            return Err(Error::setting("damping", self.damping, "above 0"));
         }
-        // The loop checks its own settings, and knows how to train whatever the problem is.
-        let inner = InnerLoop::new(self.step, self.steps, 0.0, 1.0)?;
         let solver = |identity: f64| {
-            ConjugateGradients::new(session, &inner, Matrix { hessian: 1.0, identity }, self.iterations, false)
+            ConjugateGradients::new(session, inner, Matrix { hessian: 1.0, identity }, self.iterations, false)
         };
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
@@ -132,24 +129,21 @@ impl Method for Damped {
             program = program.output(format!("q.{i}"), less * 2.0 - more);
         }
         Ok(Box::new(PreparedDamped {
-            implicit: Implicit::new(session, inner, Ending { scale: 1.0, proximal: None })?,
+            implicit: Implicit::new(session, *inner, Ending { scale: 1.0, proximal: None })?,
             solvers: [solver(self.damping)?, solver(0.5 * self.damping)?],
             extrapolate: Routine::new(&program.build()?, session)?,
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start // a minimum does not depend on where training began
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+    /// A minimum does not depend on where training began.
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::MINIMUM
     }
 }
 
 impl Estimator for PreparedDamped {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let point = self.implicit.descend(state, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key, gamma)?;
         let [more, less] = &mut self.solvers;
         let (q_more, q_less) = (more.solve(&point, None)?, less.solve(&point, None)?);
         self.extrapolate.bind("more", &q_more.q)?;
@@ -166,24 +160,24 @@ impl Estimator for PreparedDamped {
 fn main() -> Result<()> {
     // Which weight decay makes θ, trained towards a = (1, 2), end nearest to b = (0.5, 1.5)? Training ends at a/(1 + e^λ), which
     // is nearest to b at 1/(1 + e^λ) = a·b/a·a = 0.7, so at λ = log(3/7).
-    let problem = Problem::new(Leaf(Variable::constant([], -3.0)), Leaf(Variable::constant([2], 0.0)))
+    let problem = Problem::builder(Leaf(Variable::constant([], -3.0)), Leaf(Variable::constant([2], 0.0)))
         .data("a", Array::from_f64([2], vec![1.0, 2.0])?)
         .data("b", Array::from_f64([2], vec![0.5, 1.5])?)
         .inner(|s, l, t| ((t.0 - s.data("a")).square() + l.0.exp() * t.0.square()).sum_all())
         .outer(|s, _, t| (t.0 - s.data("b")).square().sum_all())
         .build()?;
-    let own = T1T2 { step: 0.1, steps: 60 };
-    let damped = Damped { step: 0.1, steps: 60, damping: 0.1, iterations: 10 };
-    let known = IftCg { step: 0.1, steps: 60, ..IftCg::default() };
+    let inner = InnerLoop::new(0.1, 60);
+    let (own, damped, known) = (T1T2, Damped { damping: 0.1, iterations: 10 }, IftCg::default());
     // Before they are used: which of them can be trusted here?
-    let report = problem.check().method(own).method(damped).method(known).run()?;
+    let report = problem.check().inner(inner).method(own).method(damped).method(known).run()?;
     println!("{}", report.methods_table());
 
     println!("{:8} {:>9} {:>10} {:>24}", "method", "λ", "outer loss", "Hessian, mixed products");
     let methods: [Box<dyn Method>; 3] = [Box::new(own), Box::new(damped), Box::new(known)];
     for method in methods {
         let name = method.name();
-        let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
+        let outcome =
+            Driver::new(&problem, method).inner(inner).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
         let (lambda, loss) =
             (outcome.lambda.0.item().unwrap_or(f64::NAN), outcome.last.map_or(f64::NAN, |last| last.outer_loss));
         let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);

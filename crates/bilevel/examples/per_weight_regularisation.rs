@@ -3,8 +3,9 @@
 //!
 //!     cargo run --release -p bilevel --example per_weight_regularisation
 
+use bilevel::Result;
 use bilevel::graph::nn::cross_entropy;
-use bilevel::{Adam, Array, DType, Driver, HpoSgld, LangevinAdjoint, Method, Problem, Result, Tree, Variable};
+use bilevel::prelude::*;
 use bilevel_tasks::digits::{Digits, SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
@@ -25,7 +26,7 @@ const STEP: f64 = 0.4;
 fn problem(split: &Split) -> Result<Problem<Penalty<Variable>, Classifier<Variable>>> {
     let log_strength = Variable::constant(SHAPE, -5.0).at_least(-12.0).at_most(0.0);
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
-    Problem::new(Penalty { log_strength }, theta)
+    Problem::builder(Penalty { log_strength }, theta)
         .dtype(DType::F32)
         .data("train x", split.train.x()?)
         .data("train y", split.train.y()?)
@@ -68,12 +69,14 @@ fn main() -> Result<()> {
     }
     report(&format!("one, best of a grid: e^{}", best.1), &best.2);
 
-    let adjoint = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
-    let sgld = HpoSgld { step: STEP, burn_in: 10, samples: 10, ..HpoSgld::default() };
-    let methods: [Box<dyn Method>; 2] = [Box::new(adjoint), Box::new(sgld)];
-    for method in methods {
+    let inner = InnerLoop::new(STEP, 20).at_temperature(1e-6);
+    let methods: [(Box<dyn Method>, InnerLoop); 2] = [
+        (Box::new(LangevinAdjoint::default()), inner),
+        (Box::new(HpoSgld::default()), InnerLoop { burn_in: 10, ..inner }),
+    ];
+    for (method, inner) in methods {
         let name = format!("640, learned by {}", method.name());
-        let driver = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05);
+        let driver = Driver::new(&problem, method).inner(inner).optimizer(Adam::default()).rate(0.05);
         let outcome = driver.iterations(300).seed(1).run()?;
         report(&name, &fit(&outcome.lambda)?);
         if outcome.reason.is_failure() {

@@ -2,19 +2,21 @@
 //!
 //!     cargo run --release -p bilevel-cli --example report_of_a_run -- report.html
 
-use bilevel::{Adam, Aim, Driver, LangevinAdjoint, Leaf, Problem, Recorder, Variable};
+use bilevel::observers::{Aim, Recorder};
+use bilevel::prelude::*;
 use bilevel_cli::report_of;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Which weight decay, parameter by parameter, makes θ, trained towards 2, end at 1? That which equals the pull: λ = 1.
-    let problem = Problem::new(Leaf(Variable::constant([20], 0.1).at_least(0.0)), Leaf(Variable::normal([20], 0.5)))
-        .inner(|_, l, t| ((t.0 - 2.0).square() + l.0 * t.0.square()).sum_all())
-        .outer(|_, _, t| (t.0 - 1.0).square().sum_all())
-        .measure("distance of λ from 1", |_, l, _| (l.0 - 1.0).square().sum_all().sqrt())
-        .build()?;
+    let problem =
+        Problem::builder(Leaf(Variable::constant([20], 0.1).at_least(0.0)), Leaf(Variable::normal([20], 0.5)))
+            .inner(|_, l, t| ((t.0 - 2.0).square() + l.0 * t.0.square()).sum_all())
+            .outer(|_, _, t| (t.0 - 1.0).square().sum_all())
+            .measure("distance of λ from 1", |_, l, _| (l.0 - 1.0).square().sum_all().sqrt())
+            .build()?;
     let recorder = Recorder::new();
-    let method = LangevinAdjoint { temperature: 0.0, step: 0.1, ..LangevinAdjoint::default() };
-    let outcome = Driver::new(&problem, method)
+    let outcome = Driver::new(&problem, LangevinAdjoint::default())
+        .inner(InnerLoop::new(0.1, 100))
         .optimizer(Adam::default())
         .rate(0.05)
         .iterations(300)

@@ -1,7 +1,9 @@
 //! The arguments of the command.
 
+use bilevel_run::Scale;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -16,7 +18,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   bilevel run synth1d                                       one second, with default settings
   bilevel run digits-l2 --method ift-cg --seed 2            another method, another seed
-  bilevel run synth1d --set method.step=0.01 --outer 500    other settings
+  bilevel run synth1d --set inner.step=0.01 --outer 500    other settings
   bilevel run synth1d --dry-run > my.toml                   a file with every key, to edit
   bilevel run my.toml --out my-run                          and to run
 
@@ -53,6 +55,9 @@ Examples:
   bilevel reproduce synth1d --quick                  one table, in a second
   bilevel reproduce all --quick --out reproduction   everything, with a page of tables and figures
   bilevel reproduce all --json > rows.jsonl          with enough seeds for the printed digits
+  bilevel reproduce mine.toml                        a study of your own, or a table with a row of your own
+  bilevel reproduce invariance --scale paper --time-limit 9m --unpack parts --pack parts
+                                                     the paper's protocol, in parts, wherever there is time
 
 The folder then holds:
   study.toml   what was asked for
@@ -83,8 +88,10 @@ pub enum Command {
     /// List the tasks, studies and methods.
     List(List),
     /// List the devices to run on: the CPU, the GPUs, and what is missing to use a GPU.
+    #[cfg(feature = "cuda")]
     Devices(Devices),
     /// List known datasets, check whether they are intact, or download one.
+    #[cfg(feature = "download")]
     Data(Data),
     /// Run a task and save the results in a folder.
     #[command(after_help = RUN_EXAMPLES)]
@@ -146,6 +153,7 @@ pub struct List {
 }
 
 /// Arguments of `devices`.
+#[cfg(feature = "cuda")]
 #[derive(Debug, Args)]
 pub struct Devices {
     /// As JSON.
@@ -154,6 +162,7 @@ pub struct Devices {
 }
 
 /// Arguments of `data`.
+#[cfg(feature = "download")]
 #[derive(Debug, Args)]
 pub struct Data {
     /// What to do with them.
@@ -162,6 +171,7 @@ pub struct Data {
 }
 
 /// What to do with datasets.
+#[cfg(feature = "download")]
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
     /// List the datasets with size, source and licence.
@@ -209,7 +219,7 @@ pub struct Which {
     /// Round the operands of matrix products to this precision, in both losses and all derivatives.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
-    /// Change one key of the configuration, such as method.step=0.1; may be repeated.
+    /// Change one key of the configuration, such as inner.step=0.1; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Folder with data files, for tasks that need them.
@@ -356,12 +366,30 @@ pub enum Asked {
 /// Arguments of `reproduce`.
 #[derive(Debug, Default, Args)]
 pub struct Reproduce {
-    /// A study ('bilevel reproduce' lists them), or all of them.
-    #[arg(value_name = "STUDY|all")]
+    /// A study ('bilevel reproduce' lists them), all of them, or a file with a study of your own.
+    #[arg(value_name = "STUDY|all|FILE.toml")]
     pub study: Option<String>,
-    /// Few seeds and low limits: takes seconds instead of minutes, but the numbers are rough.
-    #[arg(long)]
+    /// Few seeds and low limits: takes seconds instead of minutes, but the numbers are rough; short for --scale quick.
+    #[arg(long, conflicts_with = "scale")]
     pub quick: bool,
+    /// How much is done: 'quick' in seconds, 'full' in minutes, or 'paper', which is the paper's protocol as it is stated.
+    #[arg(long, value_name = "quick|full|paper")]
+    pub scale: Option<Scale>,
+    /// Do only items whose label contains this word; may be given more than once.
+    #[arg(long, value_name = "WORD")]
+    pub only: Vec<String>,
+    /// End after this time, such as 90s, 9m or 1h30m; what is not done goes on when the same command is given again.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub time_limit: Option<Duration>,
+    /// Report what is done, and compute nothing.
+    #[arg(long, conflicts_with = "time_limit")]
+    pub report: bool,
+    /// At the end, write the study to files below 16 MB in this folder, to go on with it on another machine.
+    #[arg(long, value_name = "DIR")]
+    pub pack: Option<PathBuf>,
+    /// At the beginning, take in what --pack has written to this folder.
+    #[arg(long, value_name = "DIR")]
+    pub unpack: Option<PathBuf>,
     /// The first seed of all runs.
     #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub seed: u64,
@@ -382,6 +410,30 @@ pub struct Reproduce {
     pub out: Option<PathBuf>,
 }
 
+/// A time such as 90s, 9m or 1h30m.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time above 0; use a form such as 90s, 9m or 1h30m");
+    let (mut seconds, mut digits) = (0_u64, String::new());
+    for letter in text.chars() {
+        let unit = match letter {
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            '0'..='9' => {
+                digits.push(letter);
+                continue;
+            }
+            _ => return Err(wrong()),
+        };
+        let count: u64 = digits.parse().map_err(|_| wrong())?;
+        seconds = count.checked_mul(unit).and_then(|more| seconds.checked_add(more)).ok_or_else(wrong)?;
+        digits.clear();
+    }
+    // A year is more than any study takes, and less than any clock can count.
+    let is_time = digits.is_empty() && (1..=365 * 24 * 3600).contains(&seconds);
+    is_time.then(|| Duration::from_secs(seconds)).ok_or_else(wrong)
+}
+
 /// Clap's message about arguments that it does not understand, as one sentence.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
@@ -399,4 +451,18 @@ pub fn sentence(error: &clap::Error) -> String {
         }
     }
     format!("{said}{tips}; see 'bilevel --help'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_hours_minutes_and_seconds_above_0() {
+        let seconds = |text: &str| time(text).map(|time| time.as_secs());
+        assert_eq!([seconds("90s"), seconds("9m"), seconds("1h30m")], [Ok(90), Ok(540), Ok(5400)]);
+        for wrong in ["", "9", "m", "-1m", "0s", "9 m", "1.5h", "99999999999999999999h", "9000000h"] {
+            assert!(seconds(wrong).unwrap_err().contains("such as 90s, 9m or 1h30m"), "{wrong}");
+        }
+    }
 }

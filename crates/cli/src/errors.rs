@@ -4,7 +4,7 @@ use crate::config::errors::ConfigError;
 use crate::run::folder::RunFolder;
 use crate::terminal::readable::bytes;
 use bilevel_graph::ErrorKind;
-use bilevel_tasks::Device;
+use bilevel_run::Device;
 use std::path::{Path, PathBuf};
 
 /// Everything went as asked.
@@ -227,6 +227,7 @@ impl From<bilevel_graph::Error> for CliError {
     }
 }
 
+#[cfg(feature = "download")]
 impl From<bilevel_data::Error> for CliError {
     fn from(error: bilevel_data::Error) -> Self {
         CliError::Usage(error.to_string())

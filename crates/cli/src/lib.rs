@@ -1,14 +1,13 @@
 //! The `bilevel` command, for the tasks, studies, methods and optimizers of a [`Registry`]: its own, or yours.
 //!
 //! ```no_run
-//! use bilevel_tasks::Registry;
 //! fn main() -> std::process::ExitCode {
-//!     // With tasks of one's own: Registry::everything().task::<MyTask>()
-//!     bilevel_cli::main(&Registry::everything())
+//!     // With your own tasks: bilevel_run::Registry::new().task::<MyTask>()
+//!     bilevel_cli::main(&bilevel_cli::everything())
 //! }
 //! ```
 //!
-//! `config` reads settings, `run` does runs and studies and keeps them in folders, `pages` and `terminal` show them, and
+//! `run` does runs and studies and keeps them in folders, `pages` and `terminal` show them, and
 //! `commands` has one file per command.
 
 #![forbid(unsafe_code)]
@@ -16,7 +15,6 @@
 pub mod arguments;
 pub mod commands;
 mod comparison;
-pub mod config;
 pub mod errors;
 #[cfg(doctest)]
 mod guide;
@@ -25,14 +23,26 @@ pub mod run;
 mod terminal;
 mod tour;
 
+pub use bilevel_run::config;
 pub use pages::own::report_of;
 
 use arguments::{Arguments, Command};
-use bilevel_tasks::Registry;
+use bilevel_run::Registry;
+use bilevel_run::config::MAX_WORD_BYTES;
 use clap::{CommandFactory, Parser};
 use errors::{BAD_INPUT, CliError, DONE, Result};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+
+/// Everything this build has: the library's methods and optimizers, and by its features the tasks and the studies.
+pub fn everything() -> Registry {
+    let registry = Registry::new();
+    #[cfg(feature = "tasks")]
+    let registry = bilevel_tasks::register(registry);
+    #[cfg(feature = "reproduction")]
+    let registry = bilevel_reproduction::register(registry);
+    registry
+}
 
 /// The whole command, for everything that is registered.
 pub fn main(registry: &Registry) -> std::process::ExitCode {
@@ -42,8 +52,8 @@ pub fn main(registry: &Registry) -> std::process::ExitCode {
 /// Does what the arguments ask for, prints the result, and returns the exit code.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(long) = arguments.iter().find(|argument| argument.len() > LONGEST) {
-        complain(&format!("an argument of {} bytes is too long; at most {LONGEST} are allowed", long.len()));
+    if let Some(long) = arguments.iter().find(|argument| argument.len() > MAX_WORD_BYTES) {
+        complain(&format!("an argument of {} bytes is too long; at most {MAX_WORD_BYTES} are allowed", long.len()));
         return BAD_INPUT;
     }
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -63,9 +73,6 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Err(error) => refuse(&error),
     }
 }
-
-/// The longest argument and the longest word of a setting, in bytes; no path can be longer.
-const LONGEST: usize = 4096;
 
 /// Prints an error and returns its exit code.
 fn refuse(error: &CliError) -> u8 {
@@ -87,7 +94,9 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
     terminal::interrupt::be_quiet(quiet);
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(registry, list, &mut out),
+        #[cfg(feature = "cuda")]
         Some(Command::Devices(devices)) => commands::devices::devices(devices, &mut out),
+        #[cfg(feature = "download")]
         Some(Command::Data(data)) => commands::data::data(data, quiet, &mut out),
         Some(Command::Run(run)) => commands::run::run(registry, run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(registry, resume, quiet, &mut out),

@@ -1,5 +1,5 @@
 //! The `bilevel` command.
 
 fn main() -> std::process::ExitCode {
-    bilevel_cli::main(&bilevel_tasks::Registry::everything())
+    bilevel_cli::main(&bilevel_cli::everything())
 }

@@ -8,7 +8,7 @@ use crate::runtime::memory::{ARENA, BOUND, CONSTANTS, KEPT, Memory, SCRATCH};
 use crate::runtime::scratch_pool::Pool;
 use crate::runtime::storage::CpuStorage;
 use crate::runtime::thread_pool::Team;
-use crate::target::CpuTarget;
+use crate::target::cpu_target;
 use bilevel_graph::{Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Cpu {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
         program.validate()?;
-        let target = CpuTarget { again: self.again };
+        let target = cpu_target(self.again);
         let plan = plan(program, &target, self.team.threads(), self.isa)?;
         CpuRun::new(program.clone(), plan, self)
     }

@@ -2,11 +2,14 @@
 //! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned. What
 //! to fuse, in which order, and where everything lies is decided in `bilevel-plan`.
 
+#![warn(clippy::too_many_lines)]
+
 mod compile;
 pub mod conv;
 mod data;
 mod executor;
 pub mod gemm;
+mod isa;
 pub mod kernels;
 mod runtime;
 mod target;
@@ -14,4 +17,4 @@ mod vm;
 
 pub use crate::executor::{Cpu, CpuRun};
 pub use crate::runtime::thread_pool::Team;
-pub use crate::target::CpuTarget;
+pub use crate::target::cpu_target;

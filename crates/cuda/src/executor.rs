@@ -1,7 +1,7 @@
 //! The executor for NVIDIA GPUs.
 
 use crate::compile::background::LaterRun;
-use crate::compile::nvrtc::kernel_texts_beside;
+use crate::compile::nvrtc::kernels_beside;
 use crate::compile::stats::Spent;
 use crate::conv::cudnn::Dnn;
 use crate::runtime::buffer::CudaStorage;
@@ -9,7 +9,7 @@ use crate::runtime::device::Device;
 use crate::runtime::dynlib::{Missing, require};
 use crate::runtime::run::{CompiledPlan, CudaRun};
 use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The CUDA executor: a program is planned once, and its state stays on the GPU from run to run.
@@ -109,12 +109,12 @@ impl Cuda {
     /// Compiles and loads the kernels of several programs at once on all cores, and returns their number. Compiling one
     /// of these programs later does not wait for kernels.
     pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
-        let mut texts = BTreeSet::new();
+        let mut kernels = HashSet::new();
         for program in programs {
-            texts.extend(kernel_texts_beside(program, self.dnn(program))?);
+            kernels.extend(kernels_beside(program, self.dnn(program))?);
         }
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        self.device.functions(&texts).map(|functions| functions.len())
+        let kernels: Vec<_> = kernels.into_iter().collect();
+        self.device.functions(&kernels).map(|functions| functions.len())
     }
 
     /// Returns the peak memory of this process on the GPU in bytes, if the driver reports it.

@@ -17,7 +17,6 @@ mod executor;
 mod gemm;
 mod memory_estimate;
 mod runtime;
-mod schedule;
 mod target;
 
 #[cfg(test)]
@@ -30,5 +29,6 @@ pub use crate::executor::{CopiedBytes, Cuda, DeviceInfo};
 pub use crate::memory_estimate::planned_bytes;
 pub use crate::runtime::dynlib::{Missing, found_libraries};
 pub use crate::runtime::profile::Profiled;
-pub use crate::runtime::run::{CudaRun, PlannedBytes};
-pub use crate::target::CudaTarget;
+pub use crate::runtime::run::CudaRun;
+pub use crate::target::gpu_target;
+pub use bilevel_gpu::compile::plan::PlannedBytes;

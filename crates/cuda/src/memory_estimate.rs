@@ -1,7 +1,7 @@
 //! Estimates the memory of a program on a GPU without one.
 
 use crate::compile::plan::plan;
-use crate::runtime::run::PlannedBytes;
+use bilevel_gpu::compile::plan::PlannedBytes;
 use bilevel_graph::{Program, Result};
 
 /// The memory a program would be planned to take on a GPU, with convolutions by kernels of our own. No GPU is needed.

@@ -1,97 +1,65 @@
-//! The planning target for NVIDIA GPUs.
+//! NVIDIA GPUs as planning sees them.
 
-use crate::codegen::{MAX_ROW_LENGTH, is_fused_attention, is_small};
+use crate::codegen::{is_fused_attention, is_small};
 use crate::gemm::lower::{MIN_COPIED_SIDE, MIN_LIBRARY_MULTIPLICATIONS};
-use bilevel_graph::{ConvDims, Precision};
-use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
+use bilevel_gpu::codegen::MAX_ROW_LENGTH;
+use bilevel_plan::{Capabilities, CostModel, Target};
 
-/// The alignment of buffers in bytes: a multiple of the widest loads, as the libraries prefer.
-pub(crate) const ALIGN: usize = 256;
-
-/// Smaller results stay in the L2 cache from the loop that computes them to the next, so recomputing them saves
-/// nothing.
-const REMAT_MIN_BYTES: usize = 1 << 20;
-
-/// Values of at most this many bytes share no memory: a network has thousands of them, most of them scalars.
-pub(crate) const NO_ALIAS_BYTES: usize = 32 << 10;
+pub(crate) use bilevel_gpu::compile::workspace::ALIGN;
 
 /// bf16 elements of a 16-byte load.
 const BF16_LANES: usize = 8;
 
-/// An NVIDIA GPU.
-pub struct CudaTarget {
-    /// Whether images have channels last, so that convolutions in `Bf16` may read two bytes per element.
-    pub channels_last: bool,
-    /// Whether blocks have enough shared memory for fused attention.
-    pub fuses_attention: bool,
-}
+/// The costs of an H200.
+///
+/// The rates are what kernels of the benchmarks reach, in orders of magnitude: they decide which of two independent
+/// groups runs on another stream, and both grow with the size of a group. `bilevel-bench cuda CASE --show` prints the
+/// kernels of a case, `bilevel-bench cuda CASE` its time.
+pub(crate) const H200: CostModel = CostModel {
+    launch_seconds: 2e-6,
+    bytes_per_second: 2e12,
+    flops_per_second: 1e14,
+    load_bytes: 16,
+    // Smaller results stay in the L2 cache from the loop that computes them to the next.
+    cached_bytes: 1 << 20,
+    remat_min_bytes: Some(1 << 20),
+    // Launching a kernel takes as long as running a short one.
+    tiny_loop: 64,
+    // The independent updates of a network's biases.
+    horizontal_fusion_max: 1024,
+    reuse_distance: 8,
+    // A network has thousands of such values, most of them scalars.
+    no_alias_bytes: 32 << 10,
+    min_scaled_side: Some(MIN_COPIED_SIDE),
+    recomputes_masks: true,
+};
 
-impl Target for CudaTarget {
-    fn limits(&self) -> Limits {
-        Limits {
+/// Returns an NVIDIA GPU as planning sees it. If images have channels last, convolutions in `Bf16` may read two bytes per
+/// element. Attention is one kernel if blocks have enough shared memory for it.
+pub fn gpu_target(channels_last: bool, fuses_attention: bool) -> Target {
+    Target {
+        can: Capabilities {
             row: MAX_ROW_LENGTH,
             // With more members, the values of a thread exceed its registers.
             members: 64,
-            // Launching a kernel takes as long as running a short one.
-            tiny_loop: 64,
-            // The independent updates of a network's biases.
-            horizontal_fusion_max: 1024,
             sequential_max: 0,
             axes: 8,
             alignment: ALIGN,
-            reuse_distance: 8,
-            no_alias_bytes: NO_ALIAS_BYTES,
+            rounds_operands: true,
+            gemm_reads_bf16: true,
+            conv_bf16_channels: channels_last.then_some(BF16_LANES),
+            // A scatter takes several kernels that build index lists.
+            pool_grad_as_select: true,
+            pad_sum: true,
+            inline_gather: true,
             concat_in_place: true,
-            remat_min_bytes: Some(REMAT_MIN_BYTES),
-        }
-    }
-
-    fn has_native(&self, _: Precision) -> bool {
-        true
-    }
-
-    fn wants_one_stride(&self, product: &DotSize) -> bool {
-        product.multiplications() >= MIN_LIBRARY_MULTIPLICATIONS && !is_small(product)
-    }
-
-    fn gemm_reads_bf16(&self) -> bool {
-        true
-    }
-
-    /// Large products of matrices with rows aligned to 16 bytes, as cuBLASLt prefers them.
-    fn scales_to_f16(&self, product: &DotLayout) -> bool {
-        let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
-        let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
-            let apart = |stride: isize, length: usize| stride % BF16_LANES as isize == 0 && stride >= length as isize;
-            down == 1 && apart(along, rows) || along == 1 && apart(down, columns)
-        };
-        let single = batch.iter().all(|(length, _)| *length == 1);
-        single
-            && [m, n, k].into_iter().all(|length| length >= MIN_COPIED_SIDE)
-            && in_rows(a, (m, k))
-            && in_rows(b, (k, n))
-    }
-
-    fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
-        self.fuses_attention && is_fused_attention(nodes, product, &pass.members, next)
-    }
-
-    /// A scatter takes several kernels that build index lists.
-    fn pool_grad_as_select(&self) -> bool {
-        true
-    }
-
-    fn fuses_pad_sum(&self) -> bool {
-        true
-    }
-
-    fn fuses_gather(&self) -> bool {
-        true
-    }
-
-    fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
-        // For wgrad, the first axis of the image is the channel axis.
-        let whole = |channels: usize| channels.is_multiple_of(BF16_LANES);
-        self.channels_last && dims.groups == 1 && whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))
+            one_batch_stride: Some(|product| {
+                product.multiplications() >= MIN_LIBRARY_MULTIPLICATIONS && !is_small(product)
+            }),
+            epilogue: None,
+            affine_epilogue: Some(|_| true),
+            gemm_gemm: if fuses_attention { Some(is_fused_attention) } else { None },
+        },
+        costs: H200,
     }
 }

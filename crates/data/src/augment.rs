@@ -8,11 +8,11 @@ use bilevel::{Scope, Tensor};
 /// (2·padding + 1)² places are equally likely.
 ///
 /// ```
-/// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
+/// use bilevel::prelude::*;
 /// use bilevel_data::augment;
 /// // One bright pixel in nine: a crop may lose it, and never makes a second one.
 /// let image = (0..9).map(|place| f64::from(u8::from(place == 0))).collect();
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .data("image", Array::from_f64([1, 1, 3, 3], image)?)
 ///     .inner(|s, l, t| (t.0 - l.0 - augment::random_crop(s, s.data("image"), 1).sum_all()).square())
 ///     .outer(|_, _, t| t.0.square())
@@ -60,9 +60,9 @@ pub fn crop_at(images: Tensor, padding: usize, top: Tensor, left: Tensor) -> Ten
 /// Mirrors every image left to right with probability ½.
 ///
 /// ```
-/// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
+/// use bilevel::prelude::*;
 /// use bilevel_data::augment;
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .data("image", Array::from_f64([1, 1, 1, 2], vec![5.0, 7.0])?)
 ///     .inner(|s, l, t| (t.0 - l.0 - augment::random_flip(s, s.data("image")).index(3, 0).sum_all()).square())
 ///     .outer(|_, _, t| t.0.square())

@@ -4,7 +4,8 @@
 use crate::error::{Error, Result};
 use crate::images::LabelledImages;
 use crate::prepare::{Normalisation, shuffled};
-use bilevel::{Array, DType, Key, Stream, StreamResult};
+use bilevel::data::{Stream, StreamResult};
+use bilevel::{Array, DType, Key};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Minibatches in epochs: every image once per epoch, in a new order each time, which follows from the key of the
@@ -13,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// ```
 /// use bilevel::graph::nn::cross_entropy;
-/// use bilevel::{DType, Driver, Leaf, Problem, Rmd, Variable};
+/// use bilevel::prelude::*;
 /// use bilevel_data::{Batches, Images, LabelledImages};
 /// let images = Images::new([4, 1, 1, 2], vec![255, 0, 0, 255, 250, 5, 5, 250])?;
 /// let set = LabelledImages::new(images, vec![0, 1, 0, 1], vec!["left".into(), "right".into()])?;
 /// let batches = Batches::new(set, 2)?;
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([2, 2], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([2, 2], 0.0)))
 ///     .stream("x", batches.shape(), DType::F32, batches.images())
 ///     .stream("y", [2], DType::I32, batches.labels())
 ///     .inner(|s, l, t| {

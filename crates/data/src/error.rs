@@ -78,7 +78,7 @@ impl From<Error> for bilevel::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Engine(error) => error,
-            other => bilevel::Error::Problem { reason: other.to_string() },
+            other => bilevel::Error::other(other),
         }
     }
 }

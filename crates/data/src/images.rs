@@ -1,7 +1,8 @@
 //! Images of one size as bytes, with or without labels.
 
 use crate::error::{Error, Result};
-use bilevel::{Array, Classes, DType};
+use bilevel::data::Classes;
+use bilevel::{Array, DType};
 
 /// Images of one size, 8 bits per channel, image by image and channel by channel: `[n, c, h, w]`.
 ///

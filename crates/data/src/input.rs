@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::limits::{Allowance, Limited, Limits};
-use bilevel::whole_file::open_regular;
+use bilevel::files::whole_file::open_regular;
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,8 +3,10 @@
 //! Use it through `bilevel_graph::Tree`, which names both the trait and this macro; the trait's
 //! module explains what a tree is.
 
+#![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]
 
+mod dependency;
 mod tree;
 
 use proc_macro::TokenStream;

@@ -5,7 +5,7 @@
 //! `bilevel_graph::tree::plan`; the code generated here only destructures, calls the plan of each
 //! field, and constructs.
 
-use proc_macro_crate::{FoundCrate, crate_name};
+use crate::dependency::name_of;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -100,10 +100,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
 
 /// Where the crate that uses the macro finds `bilevel_graph`: among its own dependencies, or inside `bilevel`.
 fn default_path() -> TokenStream {
-    let name = |package| match crate_name(package) {
-        Ok(FoundCrate::Name(name)) => Some(Ident::new(&name, Span::call_site())),
-        _ => None,
-    };
+    let name = |package| name_of(package).map(|name| Ident::new(&name, Span::call_site()));
     match (name("bilevel-graph"), name("bilevel")) {
         (Some(graph), _) => quote!(::#graph),
         (None, Some(bilevel)) => quote!(::#bilevel::graph),

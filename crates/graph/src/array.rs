@@ -59,6 +59,19 @@ impl Array {
         Ok(Array { shape, data })
     }
 
+    /// Of as many elements as the shape has.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn whole(shape: Vec<usize>, data: Data) -> Self {
+        debug_assert_eq!(element_count(&shape), data.len());
+        Array { shape, data }
+    }
+
+    /// The elements, without a copy.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn into_data(self) -> Data {
+        self.data
+    }
+
     /// From 32-bit floats.
     pub fn from_f32(shape: impl AsRef<[usize]>, data: Vec<f32>) -> Result<Self> {
         Self::new(shape, Data::F32(data))

@@ -12,6 +12,7 @@ use std::fmt;
 /// assert!(DType::F64.is_float() && !DType::I32.is_float());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum DType {
     /// 32-bit floating point.
     F32,

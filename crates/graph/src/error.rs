@@ -162,6 +162,20 @@ pub enum ErrorKind {
         /// What is missing or failed, and what can be done.
         what: String,
     },
+    /// A function of the host failed.
+    HostFunction {
+        /// Its name.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An array that another library's array type cannot represent.
+    NotConvertible {
+        /// Its type and shape.
+        found: (DType, Vec<usize>),
+        /// The other type.
+        wanted: String,
+    },
     /// Somebody asked the run to stop before its loop was done.
     Stopped,
 }
@@ -179,17 +193,17 @@ impl Error {
     }
 }
 
+/// The operands of an operation, as its error lists them.
+fn described(operands: &[(DType, Vec<usize>)]) -> String {
+    let listed: Vec<String> = operands.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}")).collect();
+    if listed.is_empty() { String::new() } else { format!("; the operands are {}", listed.join(" and ")) }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             ErrorKind::Operation { operation, operands, reason } => {
-                write!(f, "{operation}: {reason}")?;
-                if !operands.is_empty() {
-                    f.write_str("; the operands are")?;
-                    for (i, (dtype, shape)) in operands.iter().enumerate() {
-                        write!(f, "{} {dtype}{shape:?}", if i == 0 { "" } else { " and" })?;
-                    }
-                }
+                write!(f, "{operation}: {reason}{}", described(operands))?
             }
             ErrorKind::ForeignTensor { operation } => write!(
                 f,
@@ -214,6 +228,8 @@ impl fmt::Display for Error {
                 write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")?
             }
             ErrorKind::Device { what } => f.write_str(what)?,
+            ErrorKind::HostFunction { name, reason } => write!(f, "{name} failed: {reason}")?,
+            ErrorKind::NotConvertible { found, wanted } => write!(f, "{}{:?} is not a {wanted}", found.0, found.1)?,
             ErrorKind::NoMemory { shape, dtype } => {
                 write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
             }

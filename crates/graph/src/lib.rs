@@ -14,27 +14,35 @@ pub mod conformance;
 mod dtype;
 mod error;
 mod exec;
+#[cfg(feature = "ndarray")]
+pub mod interop;
 mod ir;
 pub mod nn;
 pub mod random;
 pub mod scalar;
+mod scalar_gamma;
 pub mod shape;
 mod tensor;
 pub mod tree;
 
+pub use crate::autodiff::custom::{CustomRule, custom};
 pub use crate::autodiff::gauss_newton::{GaussNewton, gauss_newton_vector};
 pub use crate::autodiff::transform::{
     Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp,
 };
 pub use crate::check::report::{CheckReport, CheckRow, Quantity};
 pub use crate::exec::bindings::Bindings;
+pub use crate::exec::block_ops;
 pub use crate::exec::buffer::{Access, Buffer, Storage};
 pub use crate::exec::executor::{Executor, Runnable};
 pub use crate::exec::reference::{HostBytes, Reference};
 pub use crate::exec::reference_ops;
+pub use crate::ir::conv_role::{ConvArray, ConvPass, ConvRole};
+pub use crate::ir::function::Function;
 pub use crate::ir::graph::Graph;
+pub use crate::ir::host::{HostCall, HostFunction};
 pub use crate::ir::infer::Meta;
-pub use crate::ir::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
+pub use crate::ir::op::{BinaryOp, BlockOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 pub use crate::ir::precision::Precision;
 pub use crate::ir::program::{Carry, Port, Program, ProgramBuilder, ProgramNode, STEP};
 pub use array::{Array, Data, DataMut};

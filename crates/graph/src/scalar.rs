@@ -9,6 +9,7 @@
 
 use crate::DType;
 use crate::ir::op::{BinaryOp, UnaryOp};
+use crate::scalar_gamma::{digamma, polygamma};
 
 /// `op(x)` in the arithmetic of `dtype`, for an x that the type can hold.
 #[inline]
@@ -30,10 +31,14 @@ pub fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
         UnaryOp::Log1p => x.ln_1p(),
         UnaryOp::Sin => x.sin(),
         UnaryOp::Cos => x.cos(),
+        UnaryOp::Atan => x.atan(),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Sigmoid if x >= 0.0 => 1.0 / (1.0 + (-x).exp()),
         UnaryOp::Sigmoid => x.exp() / (1.0 + x.exp()),
         UnaryOp::Erf => libm::erf(x),
+        UnaryOp::Erfc => libm::erfc(x),
+        UnaryOp::LnGamma => libm::lgamma(x),
+        UnaryOp::Digamma => digamma(x),
     };
     round(y, dtype)
 }
@@ -73,6 +78,7 @@ pub fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
             }
         }
         BinaryOp::Pow => a.powf(b),
+        BinaryOp::Polygamma => polygamma(a, b),
         BinaryOp::Eq => truth(a == b),
         BinaryOp::Ne => truth(a != b),
         BinaryOp::Lt => truth(a < b),

@@ -51,10 +51,10 @@ impl BatchNorm<Variable> {
     /// With running statistics that start at mean 0 and variance 1.
     ///
     /// ```
-    /// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
+    /// use bilevel::prelude::*;
     /// use bilevel_models::{BatchNorm, Statistics};
     /// let norm = BatchNorm::new(1).running();
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), norm)
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), norm)
     ///     .data("x", Array::from_f64([2, 1], vec![3.0, 5.0])?)
     ///     .inner(|s, l, norm| (norm.forward(s.data("x"), Statistics::Tracked(s)) - l.0).square().sum_all())
     ///     .outer(|s, _, norm| norm.forward(s.data("x"), Statistics::Tracked(s)).square().sum_all())

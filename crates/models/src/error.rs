@@ -30,7 +30,7 @@ impl std::error::Error for ModelError {}
 
 impl From<ModelError> for bilevel::Error {
     fn from(error: ModelError) -> Self {
-        bilevel::Error::Problem { reason: error.to_string() }
+        bilevel::Error::other(error)
     }
 }
 

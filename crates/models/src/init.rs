@@ -10,7 +10,7 @@ use bilevel::Variable;
 /// one out.
 ///
 /// ```
-/// use bilevel::Start;
+/// use bilevel::data::Start;
 /// assert_eq!(bilevel_models::init::he_normal([8, 3], 8).start(), &Start::Normal(0.5));
 /// ```
 pub fn he_normal(shape: impl AsRef<[usize]>, fan: usize) -> Variable {
@@ -20,7 +20,7 @@ pub fn he_normal(shape: impl AsRef<[usize]>, fan: usize) -> Variable {
 /// Uniform in ±√(6/(fan in + fan out)): Glorot and Bengio 2010, for layers followed by a tanh.
 ///
 /// ```
-/// use bilevel::Start;
+/// use bilevel::data::Start;
 /// assert_eq!(bilevel_models::init::glorot_uniform([2, 4], 2, 4).start(), &Start::Uniform(-1.0, 1.0));
 /// ```
 pub fn glorot_uniform(shape: impl AsRef<[usize]>, fan_in: usize, fan_out: usize) -> Variable {
@@ -30,7 +30,7 @@ pub fn glorot_uniform(shape: impl AsRef<[usize]>, fan_in: usize, fan_out: usize)
 /// Uniform in ±1/√(fan in): what PyTorch gives the weights and biases of a layer nobody initialises.
 ///
 /// ```
-/// use bilevel::Start;
+/// use bilevel::data::Start;
 /// assert_eq!(bilevel_models::init::fan_in_uniform([4, 9], 4).start(), &Start::Uniform(-0.5, 0.5));
 /// ```
 pub fn fan_in_uniform(shape: impl AsRef<[usize]>, fan_in: usize) -> Variable {
@@ -40,7 +40,7 @@ pub fn fan_in_uniform(shape: impl AsRef<[usize]>, fan_in: usize) -> Variable {
 /// Zeros: biases.
 ///
 /// ```
-/// use bilevel::Start;
+/// use bilevel::data::Start;
 /// assert_eq!(bilevel_models::init::zeros([3]).start(), &Start::Constant(0.0));
 /// ```
 pub fn zeros(shape: impl AsRef<[usize]>) -> Variable {

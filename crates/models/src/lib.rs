@@ -6,7 +6,7 @@
 //! makes no model is a [`ModelError`], and a batch that does not fit gives a tensor that carries an error.
 //!
 //! ```
-//! use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
+//! use bilevel::prelude::*;
 //! use bilevel_graph::nn;
 //! use bilevel_models::MlpConfig;
 //!
@@ -14,7 +14,7 @@
 //! let net = MlpConfig::tanh([2, 3, 2]).build()?;
 //! let points = |shift: f64| Array::from_f64([4, 2], (0..8).map(|i| f64::from(i) * 0.3 - shift).collect());
 //! let labels = Array::from_i32([4], vec![0, 0, 1, 1])?;
-//! let problem = Problem::new(Leaf(Variable::constant([], -2.0)), net)
+//! let problem = Problem::builder(Leaf(Variable::constant([], -2.0)), net)
 //!     .data("x", points(1.0)?)
 //!     .data("x other", points(1.1)?)
 //!     .data("y", labels)

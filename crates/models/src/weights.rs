@@ -4,7 +4,8 @@
 //! matrices, which are `[in, out]` here and `[out, in]` there. A leaf that is a matrix and is called `weight` is
 //! transposed on the way in and on the way out; everything else is stored as it is.
 
-use bilevel::{Array, DType, Named, Result, TreeFileError, Variable, load_arrays_where, save_tree};
+use bilevel::files::{TreeFileError, load_arrays_where, save_tree};
+use bilevel::{Array, DType, Named, Result, Variable};
 use bilevel_graph::{Data, Tree, TreeOf};
 use std::path::Path;
 

@@ -18,14 +18,14 @@
 //!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
-//! use bilevel_plan::{Kind, PlainTarget, Schedule};
+//! use bilevel_plan::{Kind, Schedule, Target};
 //!
 //! let g = Graph::new();
 //! let (x, w) = (g.input("x", [32, 100], DType::F32), g.input("w", [100, 10], DType::F32));
 //! let loss = x.matmul(w).tanh().square().sum_all();
 //! let program = Program::builder(&g).output("loss", loss).build().unwrap();
 //!
-//! let schedule = Schedule::new(&program, &PlainTarget).unwrap();
+//! let schedule = Schedule::new(&program, &Target::PLAIN).unwrap();
 //! let [product, pass] = schedule.groups() else { panic!("a product and one loop") };
 //! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
@@ -35,6 +35,9 @@
 //! assert_eq!(map.arena_bytes, 320 * 4);
 //! ```
 
+#![warn(clippy::too_many_lines)]
+
+mod cost_model;
 mod fuse;
 mod internal_error;
 mod ir;
@@ -44,8 +47,9 @@ mod pipeline;
 mod program;
 mod schedule;
 mod target;
-mod target_without;
 
+pub use crate::cost_model::CostModel;
+pub use crate::fuse::affine_epilogue::AffineEpilogue;
 pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
 pub use crate::internal_error::{expect, internal_error};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
@@ -53,6 +57,7 @@ pub use crate::ir::index_dims::IndexDims;
 pub use crate::ir::interpret::Interpreter;
 pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
+pub use crate::ir::storage_type::StorageType;
 pub use crate::ir::view::{Run, View};
 pub use crate::lower::carried_casts::InitialCast;
 pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
@@ -62,5 +67,4 @@ pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;
 pub use memory::{MemoryMap, Place, Region};
 pub use schedule::Schedule;
-pub use target::{Limits, PlainTarget, Target};
-pub use target_without::RULES;
+pub use target::{Capabilities, EpilogueRule, GemmGemmRule, RULES, Target};

@@ -13,15 +13,16 @@ use crate::fuse::remat::rematerialize;
 use crate::fuse::topo_order::TopoOrder;
 use crate::internal_error::internal_error;
 use crate::ir::lowered::LoweredProgram;
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::Operand;
 use crate::lower::carried_casts::{are_written_in_place, carry_casts};
 use crate::lower::inline_gather::inline_gathers;
 use crate::lower::narrow_storage::narrow_lossless;
-use crate::lower::{Lowering, lower};
+use crate::lower::{Copies, Lowering, lower};
+use crate::program::pool_gradient::select_pool_gradients;
 use crate::schedule::in_place::{Carry, carries_in_place};
 use crate::schedule::{Schedule, carried_on, check_axes, put_in_order, stored_nodes};
-use crate::target::Target;
-use crate::target_without::{RULES, TargetWithout};
+use crate::target::{RULES, Target};
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
 /// One pass of the pipeline.
@@ -45,6 +46,8 @@ pub struct Rule {
     pub name: &'static str,
     /// What lowering does with it.
     pub ensures: &'static str,
+    /// Makes a target one that does not ask for it.
+    pub(crate) switch_off: fn(&mut Target),
 }
 
 /// What is done with the lowered program after each pass.
@@ -67,7 +70,10 @@ pub const PASSES: [Pass; 13] = [
         placed: "first: everything else works on nodes and views",
         needed: Some("all other passes work on the nodes it makes"),
         run: |draft| {
-            draft.low = lower(draft.program, draft.target)?;
+            let selects = draft.target.can.pool_grad_as_select;
+            let selected = if selects { select_pool_gradients(draft.program) } else { None };
+            let Lowering { graph, copies } = lower(selected.as_ref().unwrap_or(draft.program), draft.target)?;
+            (draft.low, draft.copies) = (graph, copies);
             Ok(Flow::Continue)
         },
     },
@@ -75,10 +81,10 @@ pub const PASSES: [Pass; 13] = [
         name: "carry-casts",
         requires: "rounded and scaled copies are separate nodes, found by the node they copy",
         ensures: "copies of carried inputs that products read are states, made before the first step and carried from then on",
-        placed: "directly after lowering, which knows the copies by node; later passes renumber nodes",
+        placed: "directly after lowering, which knows the copies by node, and takes them: later passes renumber nodes",
         needed: None,
         run: |draft| {
-            carry_casts(&mut draft.low);
+            carry_casts(&mut draft.low, &std::mem::take(&mut draft.copies));
             Ok(Flow::Continue)
         },
     },
@@ -89,7 +95,7 @@ pub const PASSES: [Pass; 13] = [
         placed: "before fusion, so that fetches join loops; after carry-casts, because it renumbers nodes",
         needed: None,
         run: |draft| {
-            let fetching = if draft.target.fuses_gather() { inline_gathers(&draft.low) } else { None };
+            let fetching = if draft.target.can.inline_gather { inline_gathers(&draft.low, draft.target) } else { None };
             draft.low = fetching.unwrap_or_else(|| std::mem::take(&mut draft.low));
             Ok(Flow::Continue)
         },
@@ -112,7 +118,7 @@ pub const PASSES: [Pass; 13] = [
         placed: "before fusion: no later pass adds views with more axes",
         needed: Some("a loop cannot walk more axes than the target has"),
         run: |draft| {
-            check_axes(&draft.low.nodes, draft.target.limits().axes)?;
+            check_axes(&draft.low.nodes, draft.target.can.axes)?;
             Ok(Flow::Continue)
         },
     },
@@ -135,7 +141,7 @@ pub const PASSES: [Pass; 13] = [
         needed: None,
         run: |draft| {
             let (grouping, order) = draft.groups()?;
-            let Some(bytes) = draft.target.limits().remat_min_bytes else { return Ok(Flow::Continue) };
+            let Some(bytes) = draft.target.costs.remat_min_bytes else { return Ok(Flow::Continue) };
             if let Some(fewer) = rematerialize(&draft.low, draft.target, grouping, order, bytes) {
                 draft.groups = Some(group(&fewer, draft.target)?);
                 draft.low = fewer;
@@ -146,7 +152,7 @@ pub const PASSES: [Pass; 13] = [
     Pass {
         name: "epilogue",
         requires: "loops and products are separate groups",
-        ensures: "a loop that can continue with a product's result is one group with it, if the target asks for it",
+        ensures: "a loop that can continue with a product's result is one group with it, if the target asks for it; affine loops are marked",
         placed: "after remat, on final groups; before gemm-gemm, which joins products that no loop has joined yet",
         needed: None,
         run: |draft| {
@@ -204,7 +210,7 @@ pub const PASSES: [Pass; 13] = [
         placed: "after scheduling, which counts bytes as they were: its order must not depend on this",
         needed: None,
         run: |draft| {
-            if draft.target.gemm_reads_bf16() {
+            if draft.target.can.gemm_reads_bf16 {
                 let lasting = draft.lasting(true);
                 let (grouping, _) = draft.groups.as_ref().ok_or_else(|| internal_error("the groups"))?;
                 narrow_lossless(&mut draft.low.nodes, &lasting, grouping);
@@ -231,8 +237,9 @@ pub const PASSES: [Pass; 13] = [
 /// A schedule in the making.
 struct Draft<'a> {
     program: &'a Program,
-    target: &'a dyn Target,
-    low: Lowering,
+    target: &'a Target,
+    low: LoweredGraph,
+    copies: Copies,
     groups: Option<(Grouping, TopoOrder)>,
     carries: Option<Vec<Carry>>,
     prologue: Option<usize>,
@@ -240,9 +247,9 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(program: &'a Program, target: &'a dyn Target) -> Self {
-        let low = Lowering::default();
-        Draft { program, target, low, groups: None, carries: None, prologue: None, stored: None }
+    fn new(program: &'a Program, target: &'a Target) -> Self {
+        let (low, copies) = (LoweredGraph::default(), Copies::default());
+        Draft { program, target, low, copies, groups: None, carries: None, prologue: None, stored: None }
     }
 
     fn groups(&self) -> Result<(&Grouping, &TopoOrder)> {
@@ -345,7 +352,7 @@ impl Pipeline {
     }
 
     /// Makes the schedule of a valid program.
-    pub fn run(&self, program: &Program, target: &dyn Target) -> Result<Schedule> {
+    pub fn run(&self, program: &Program, target: &Target) -> Result<Schedule> {
         self.drive(program, target, None)
     }
 
@@ -353,14 +360,14 @@ impl Pipeline {
     pub fn observe(
         &self,
         program: &Program,
-        target: &dyn Target,
+        target: &Target,
         mut show: impl FnMut(&'static Pass, &LoweredProgram),
     ) -> Result<Schedule> {
         self.drive(program, target, Some(&mut show))
     }
 
-    fn drive(&self, program: &Program, target: &dyn Target, mut show: Option<Show>) -> Result<Schedule> {
-        let target = &TargetWithout { target, off: &self.off };
+    fn drive(&self, program: &Program, target: &Target, mut show: Option<Show>) -> Result<Schedule> {
+        let target = &target.without(&self.off);
         let mut off = self.off.clone();
         'start: loop {
             let mut draft = Draft::new(program, target);
@@ -397,15 +404,7 @@ fn after(pass: &Pass, error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{LIMITS, Limits};
     use bilevel_graph::{DType, Graph};
-
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-    }
 
     fn program() -> Program {
         let g = Graph::new();
@@ -427,7 +426,7 @@ mod tests {
     fn every_pass_is_shown_once_in_order_and_those_switched_off_are_not() {
         let seen = |pipeline: Pipeline| {
             let mut seen = vec![];
-            pipeline.observe(&program(), &Machine, |pass, _| seen.push(pass.name)).unwrap();
+            pipeline.observe(&program(), &Target::PLAIN, |pass, _| seen.push(pass.name)).unwrap();
             seen
         };
         assert_eq!(seen(Pipeline::new()), PASSES.each_ref().map(|pass| pass.name));
@@ -438,7 +437,7 @@ mod tests {
 
     #[test]
     fn without_updates_in_place_every_carry_is_copied() {
-        let carries = |pipeline: Pipeline| pipeline.run(&program(), &Machine).unwrap().carries;
+        let carries = |pipeline: Pipeline| pipeline.run(&program(), &Target::PLAIN).unwrap().carries;
         assert!(carries(Pipeline::new())[0].in_place);
         assert!(!carries(Pipeline::new().without("in-place").unwrap())[0].in_place);
     }

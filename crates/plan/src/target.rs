@@ -1,110 +1,42 @@
-//! The description of a machine that planning needs: predicates and limits.
+//! A machine as planning sees it: what it can do, and what things cost on it.
 
+use crate::cost_model::CostModel;
 use crate::fuse::group::Group;
-use crate::ir::dot_layout::{DotLayout, DotSize};
-use crate::ir::node::{Elementwise, Kind, Node, Operand};
-use bilevel_graph::{ConvDims, Precision};
+use crate::ir::dot_layout::DotSize;
+use crate::ir::node::Node;
+use crate::pipeline::Rule;
+use bilevel_graph::ConvDims;
 
-/// A machine as planning sees it. The default implementations suit any machine.
-pub trait Target {
-    /// Returns the sizes that the machine can work with.
-    fn limits(&self) -> Limits;
-
-    /// True if an elementwise operation is recomputed for each of its readers, because that is cheaper than storing its
-    /// result. By default these are comparisons with a constant: the mask of a ReLU is not stored from the forward pass
-    /// to the backward pass.
-    fn recomputes(&self, node: &Node) -> bool {
-        let comparison = matches!(node.kind, Kind::Elementwise(Elementwise::Binary(op)) if op.is_comparison());
-        comparison && node.operands.iter().any(|operand| matches!(operand, Operand::Constant(_)))
-    }
-
-    /// True if an operation can be part of a fused loop; any other operation is a group of its own. By default
-    /// elementwise operations, reductions and inline gathers can.
-    fn fuses(&self, kind: &Kind) -> bool {
-        matches!(
-            kind,
-            Kind::Elementwise(_) | Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax | Kind::InlineGather { .. }
-        )
-    }
-
-    /// True if the machine multiplies in this precision natively, rounding the operands itself. By default it does not:
-    /// planning inserts casts ([`Elementwise::Round`]), shared by all products that read a value, and the products are
-    /// of full precision.
-    fn has_native(&self, precision: Precision) -> bool {
-        let _ = precision;
-        false
-    }
-
-    /// True if matrix products in `Bf16` read and write two bytes per element. Planning then has their operands stored
-    /// so ([`Node::narrow`]), once for all readers, by the loops that compute them. By default they do not.
-    fn gemm_reads_bf16(&self) -> bool {
-        false
-    }
-
-    /// True if a convolution in `Bf16` of these shapes reads and writes two bytes per element. By default none does.
-    fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
-        let _ = (dims, image, kernel);
-        false
-    }
-
-    /// True if a `Tf32` product with these strides is faster on fp16 operands. Planning then scales each array into the
-    /// range of fp16 by a power of two ([`Elementwise::ScaleToF16`]). By default none is.
-    fn scales_to_f16(&self, product: &DotLayout) -> bool {
-        let _ = product;
-        false
-    }
-
-    /// True if products of this size need a single stride from matrix to matrix of a batch. Planning then copies other
-    /// operands into that layout, once for all readers. By default they do not.
-    fn wants_one_stride(&self, product: &DotSize) -> bool {
-        let _ = product;
-        false
-    }
-
-    /// True if the gradient of a max pool with disjoint windows is an elementwise select in the loop that reads it
-    /// instead of a scatter. By default it is a scatter.
-    fn pool_grad_as_select(&self) -> bool {
-        false
-    }
-
-    /// True if a sum of padded values is one operation ([`Kind::PadSum`]). By default each value is padded separately.
-    fn fuses_pad_sum(&self) -> bool {
-        false
-    }
-
-    /// True if loops gather short rows themselves ([`Kind::InlineGather`]). By default a separate gather writes them.
-    fn fuses_gather(&self) -> bool {
-        false
-    }
-
-    /// True if a loop that reads this matrix product should become its epilogue ([`Group::gemm`]). By default none
-    /// should.
-    fn wants_epilogue(&self, product: &Node, pass: &Group) -> bool {
-        let _ = (product, pass);
-        false
-    }
-
-    /// True if a matrix product, a loop over its rows and the product `next` of those rows should be one group
-    /// ([`Group::second_gemm`]). The products are given by their node numbers. By default they should not.
-    fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
-        let _ = (nodes, product, pass, next);
-        false
-    }
+/// A machine: its capabilities and its costs.
+///
+/// ```
+/// use bilevel_plan::Target;
+/// let target = Target::PLAIN.with(|target| target.can.inline_gather = true);
+/// assert!(target.can.inline_gather && target.costs == Target::PLAIN.costs);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What it can do.
+    pub can: Capabilities,
+    /// What things cost on it.
+    pub costs: CostModel,
 }
 
-/// The sizes that a machine can work with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+/// True if a loop that reads this matrix product should become its epilogue ([`Group::gemm`]).
+pub type EpilogueRule = fn(product: &Node, pass: &Group) -> bool;
+
+/// True if a matrix product, a loop over its rows and the product `next` of those rows can be one kernel
+/// ([`Group::second_gemm`]). The products are given by their node numbers.
+pub type GemmGemmRule = fn(nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool;
+
+/// The forms and sizes that a machine's kernels and libraries accept, whatever they cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
     /// The longest row that a loop can reduce and then read again without going through memory: the capacity of the
     /// first-level cache, or of the registers of a thread block.
     pub row: usize,
     /// The maximum number of operations in one loop.
     pub members: usize,
-    /// Loops over at most this many elements are merged even if unrelated, because launching them dominates their cost.
-    pub tiny_loop: usize,
-    /// Loops over the same number of elements, at most this many, are finally merged if neither depends on the other:
-    /// for instance the updates of all biases. At least [`tiny_loop`](Self::tiny_loop).
-    pub horizontal_fusion_max: usize,
     /// In loops over at most this many elements, each member is complete before the next begins, so a random draw can
     /// read a key of the same loop. 0 if members advance element by element.
     pub sequential_max: usize,
@@ -112,41 +44,112 @@ pub struct Limits {
     pub axes: usize,
     /// The alignment of every buffer, in bytes.
     pub alignment: usize,
-    /// The memory of a value is not reused for this many groups after its last reader, so that independent groups can
-    /// run concurrently. Near peak memory the distance may be shorter. 0 if groups run one after the other.
-    pub reuse_distance: usize,
-    /// Values of at most this many bytes never share memory, so that no group waits for it. 0 if groups run one after
-    /// the other.
-    pub no_alias_bytes: usize,
+    /// Whether products and convolutions in reduced precision round their operands natively. Otherwise planning inserts
+    /// casts ([`Elementwise::Round`](crate::Elementwise::Round)), shared by all products that read a value, and the
+    /// products are of full precision.
+    pub rounds_operands: bool,
+    /// Whether matrix products in `Bf16` read and write two bytes per element. Planning then has their operands stored so
+    /// ([`Node::storage`]), once for all readers, by the loops that compute them. Such a machine also rounds natively:
+    /// [`rounds_operands`](Self::rounds_operands) holds.
+    pub gemm_reads_bf16: bool,
+    /// Ungrouped convolutions in `Bf16` read and write two bytes per element if their channels are multiples of this. Only
+    /// if [`rounds_operands`](Self::rounds_operands) holds.
+    pub conv_bf16_channels: Option<usize>,
+    /// Whether the gradient of a max pool with disjoint windows is an elementwise select in the loop that reads it
+    /// instead of a scatter.
+    pub pool_grad_as_select: bool,
+    /// Whether a sum of padded values is one operation ([`Kind::PadSum`](crate::Kind::PadSum)).
+    pub pad_sum: bool,
+    /// Whether loops gather short rows themselves ([`Kind::InlineGather`](crate::Kind::InlineGather)).
+    pub inline_gather: bool,
     /// Whether the parts of a concatenation are computed directly in its buffer if possible. Executors skip such a
     /// concatenation.
     pub concat_in_place: bool,
-    /// Loops recompute results of at least this many bytes from fewer values, instead of reading them from memory.
-    /// `None` if loops are compute-bound, so that storing results is faster.
-    pub remat_min_bytes: Option<usize>,
+    /// For which sizes products need a single stride from matrix to matrix of a batch. Planning then copies other
+    /// operands into that layout, once for all readers.
+    pub one_batch_stride: Option<fn(&DotSize) -> bool>,
+    /// Which loops become epilogues.
+    pub epilogue: Option<EpilogueRule>,
+    /// Which products a library, or a kernel, stores after an affine map ([`Group::affine`]).
+    pub affine_epilogue: Option<fn(product: &Node) -> bool>,
+    /// Which products become one kernel with the loop between them.
+    pub gemm_gemm: Option<GemmGemmRule>,
 }
 
-/// A machine that asks for nothing beyond the defaults: what examples, tests and the interpreter plan for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlainTarget;
+impl Target {
+    /// A machine that asks for nothing: what examples, tests and the interpreter plan for.
+    pub const PLAIN: Target = Target {
+        can: Capabilities {
+            row: 1024,
+            members: 96,
+            sequential_max: 0,
+            axes: 8,
+            alignment: 64,
+            rounds_operands: false,
+            gemm_reads_bf16: false,
+            conv_bf16_channels: None,
+            pool_grad_as_select: false,
+            pad_sum: false,
+            inline_gather: false,
+            concat_in_place: false,
+            one_batch_stride: None,
+            epilogue: None,
+            affine_epilogue: None,
+            gemm_gemm: None,
+        },
+        costs: CostModel::PLAIN,
+    };
 
-impl Target for PlainTarget {
-    fn limits(&self) -> Limits {
-        LIMITS
+    /// Returns the same machine with a change.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Returns the same machine without the rules of these names.
+    pub(crate) fn without(self, off: &[&str]) -> Self {
+        self.with(|target| {
+            RULES.iter().filter(|rule| off.contains(&rule.name)).for_each(|rule| (rule.switch_off)(target))
+        })
     }
 }
 
-/// Those of [`PlainTarget`].
-pub(crate) const LIMITS: Limits = Limits {
-    row: 1024,
-    members: 96,
-    tiny_loop: 0,
-    horizontal_fusion_max: 0,
-    sequential_max: 0,
-    axes: 8,
-    alignment: 64,
-    reuse_distance: 0,
-    no_alias_bytes: 0,
-    concat_in_place: false,
-    remat_min_bytes: None,
-};
+impl Capabilities {
+    /// True if a convolution in `Bf16` of these shapes reads and writes two bytes per element: its result has whole
+    /// vectors of channels, and its image has whole vectors of channels or, as in wgrad and in the first layer of a
+    /// network, of images.
+    pub(crate) fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+        let Some(lanes) = self.conv_bf16_channels.filter(|_| dims.groups == 1) else { return false };
+        let whole = |channels: usize| channels.is_multiple_of(lanes);
+        whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))
+    }
+}
+
+/// The rules of lowering that targets ask for and that can be switched off.
+pub const RULES: [Rule; 5] = [
+    Rule {
+        name: "mask-recompute",
+        ensures: "comparisons with constants are computed again for each reader",
+        switch_off: |target| target.costs.recomputes_masks = false,
+    },
+    Rule {
+        name: "bf16-storage",
+        ensures: "operands and results of products in bf16 take two bytes",
+        switch_off: |target| (target.can.gemm_reads_bf16, target.can.conv_bf16_channels) = (false, None),
+    },
+    Rule {
+        name: "scaled-fp16",
+        ensures: "long products in tf32 read fp16 operands, each array scaled by a power of two",
+        switch_off: |target| target.costs.min_scaled_side = None,
+    },
+    Rule {
+        name: "pool-gradient",
+        ensures: "the gradient of a pool with disjoint windows is a select, not a scatter",
+        switch_off: |target| target.can.pool_grad_as_select = false,
+    },
+    Rule {
+        name: "pad-sum",
+        ensures: "a sum of paddings is one operation",
+        switch_off: |target| target.can.pad_sum = false,
+    },
+];

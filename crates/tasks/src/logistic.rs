@@ -94,7 +94,7 @@ impl Exact {
             let step = solve(&factor, slope);
             self.theta.iter_mut().zip(step).for_each(|(t, s)| *t -= s);
         }
-        Err(Error::Problem { reason: format!("Newton's method did not settle in {MOST_STEPS} steps") })
+        Err(Error::other(format!("Newton's method did not settle in {MOST_STEPS} steps")))
     }
 }
 
@@ -108,7 +108,7 @@ fn cholesky(mut a: Vec<f64>, n: usize) -> Result<Vec<f64>> {
         }
         let root = a[i * n + i];
         if !root.is_finite() || root <= 0.0 {
-            return Err(Error::Problem { reason: "the curvature of the inner loss is not positive definite".into() });
+            return Err(Error::other("the curvature of the inner loss is not positive definite"));
         }
     }
     Ok(a)

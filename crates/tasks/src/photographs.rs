@@ -1,11 +1,11 @@
 //! Labelled pictures for tasks: the embedded digits, and photographs from the data folder, a few of each class.
 
 use crate::digits::{CLASSES, Digits, share_right};
-use crate::kept::Kept;
 use bilevel::{Array, DType, Error, Key, Result, Scope, Tensor};
 use bilevel_data::prepare::{Normalisation, shuffled};
 use bilevel_data::readers::pictures::{Fit, Pictures, Settings, read};
 use bilevel_data::{Images, LabelledImages};
+use bilevel_run::Kept;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl PictureSet {
     }
 
     /// Its name, as in settings.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             PictureSet::Pets => "pets",
             other => other.folder(),
@@ -89,12 +89,12 @@ impl PictureSet {
     }
 
     /// Whether its pictures can be read.
-    pub(crate) fn is_there(self, data: Option<&Path>) -> bool {
+    pub fn is_there(self, data: Option<&Path>) -> bool {
         self == PictureSet::Digits || data.is_some_and(|data| data.join(self.folder()).is_dir())
     }
 
     /// That they cannot, and how to get them.
-    pub(crate) fn missing(self, data: Option<&Path>) -> Error {
+    pub fn missing(self, data: Option<&Path>) -> Error {
         let folder = self.folder();
         let place = match data {
             Some(data) => format!("there is no folder '{folder}' in {}", data.display()),
@@ -104,7 +104,7 @@ impl PictureSet {
             PictureSet::Pets | PictureSet::Dtd => format!("'bilevel data fetch {folder}' gets them"),
             _ => format!("put them there as {folder}/train/CLASS/NAME.jpg and {folder}/test/CLASS/NAME.jpg"),
         };
-        Error::Problem { reason: format!("{place}; {get}") }
+        Error::MissingData { reason: place, remedy: get }
     }
 
     /// The pictures as they were last read, or read now: many runs of a study ask for the same.
@@ -142,7 +142,7 @@ fn official_split(pictures: Pictures, folder: &Path) -> Result<Pictures> {
     for part in ["trainval", "test"] {
         let file = folder.join(format!("unpacked-annotations/annotations/{part}.txt"));
         let listed = std::fs::read_to_string(&file)
-            .map_err(|error| Error::Problem { reason: format!("cannot read {}: {error}", file.display()) })?;
+            .map_err(|error| Error::other(format!("cannot read {}: {error}", file.display())))?;
         for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {
             let (file, breed) = (format!("images/{name}.jpg"), name.rsplit_once('_').map_or(name, |(breed, _)| breed));
             if let Some(row) = pictures.paths.iter().position(|path| *path == file) {
@@ -184,7 +184,7 @@ impl Pool {
                 pool.classes.len(),
                 test.classes.len()
             );
-            return Err(Error::Problem { reason });
+            return Err(Error::other(reason));
         }
         Ok(Pool { pool, test: Some(test) })
     }
@@ -208,7 +208,7 @@ impl Pool {
                     each.second,
                     least - asked
                 );
-                return Err(Error::Problem { reason });
+                return Err(Error::other(reason));
             }
             let (chosen, left) = of_class.split_at(asked);
             let (train, rest) = chosen.split_at(each.train);

@@ -1,7 +1,7 @@
 //! The whole command for your own problem: `cargo run --release -p own-task -- run weight-decay --set task.pull=3`
 
-use bilevel::{Leaf, Problem, Result, Variable};
-use bilevel_tasks::{Context, Defaults, InnerLoop, Registry, Task};
+use bilevel::{InnerLoop, Leaf, Problem, Result, Variable};
+use bilevel_run::{Context, Defaults, Registry, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ impl Task for WeightDecay {
 
     fn build(&self, context: &Context) -> Result<Problem> {
         let pull = self.pull;
-        Problem::new(Leaf(Variable::constant([], 0.1).at_least(0.0)), Leaf(Variable::constant([], 0.0)))
+        Problem::builder(Leaf(Variable::constant([], 0.1).at_least(0.0)), Leaf(Variable::constant([], 0.0)))
             .dtype(context.dtype)
             .inner(move |_, decay, t| (t.0 - pull).square() + decay.0 * t.0.square())
             .outer(|_, _, t| (t.0 - 1.0).square())
@@ -34,8 +34,7 @@ impl Task for WeightDecay {
     }
 
     fn defaults(&self) -> Defaults {
-        let inner = InnerLoop { step: 0.1, steps: 20, curvature: 4.0, ..InnerLoop::default() };
-        Defaults { method: "rmd", inner, rate: 0.1, ..Defaults::default() }
+        Defaults { method: "rmd", inner: InnerLoop::new(0.1, 20), curvature: 4.0, rate: 0.1, ..Defaults::default() }
     }
 }
 

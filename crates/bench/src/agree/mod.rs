@@ -19,7 +19,7 @@ use crate::vit::vit_block;
 use crate::whole;
 use bilevel_cpu::Cpu;
 use bilevel_graph::{Array, DType, Graph, Runnable};
-use bilevel_tasks::Context;
+use bilevel_run::Context;
 use posed::{Level, Posed, products, ran};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -145,7 +145,7 @@ impl Comparison {
 
     fn level(&self, task: &TaskCase, level: Level) -> Result<Row> {
         let (graph, dtype) = (Graph::new(), DType::F64);
-        let context = Context { seed: self.seed.into(), data: self.data.clone(), dtype };
+        let context = Context { seed: self.seed.into(), data: self.data.clone(), dtype, ..Context::default() };
         let posed = Posed::task(&graph, task, level, &self.cpu, &context)?;
         let parameters = posed.parameters;
         let (ours, theirs) = self.both(posed, &[task.name, level.word()])?;

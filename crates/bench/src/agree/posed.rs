@@ -10,7 +10,7 @@ use crate::differences;
 use crate::error::Result;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, Graph, Op, Port, Program, RandomKind, Runnable, Tensor};
-use bilevel_tasks::Context;
+use bilevel_run::Context;
 use std::collections::BTreeMap;
 
 /// Something that goes in.

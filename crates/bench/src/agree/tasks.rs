@@ -2,15 +2,17 @@
 //! embedded data allow; with `--data`, the networks of the paper.
 
 use crate::error::Result;
-use bilevel::{Cpu, Key, Problem, Session, parts::Start};
-use bilevel::{Losses, Snapshot};
+use bilevel::parts::Start;
+use bilevel::programs::{Losses, Snapshot};
+use bilevel::{Cpu, Key, Problem, Session};
 use bilevel_graph::{Array, DType, Graph};
-use bilevel_tasks::tasks::few_shot::Learner;
-use bilevel_tasks::tasks::invariance::{Dataset, Transformation};
-use bilevel_tasks::tasks::l1_regularisation::{Granularity, Network};
-use bilevel_tasks::tasks::learned_loss::{SmallNetwork, SmallPictures};
-use bilevel_tasks::tasks::{FewShot, ImplicitRepresentation, Invariance, Kind, L1Regularisation, LearnedLoss};
-use bilevel_tasks::{Context, PictureSet, Task};
+use bilevel_run::{Context, Task};
+use bilevel_tasks::PictureSet;
+use bilevel_tasks::few_shot::Learner;
+use bilevel_tasks::invariance::{Dataset, Transformation};
+use bilevel_tasks::l1_regularisation::{Granularity, Network};
+use bilevel_tasks::learned_loss::{SmallNetwork, SmallPictures};
+use bilevel_tasks::{FewShot, ImplicitRepresentation, Invariance, Kind, L1Regularisation, LearnedLoss};
 
 use crate::case;
 use crate::values;

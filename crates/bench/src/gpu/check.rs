@@ -2,7 +2,8 @@
 
 use crate::error::{BenchError, Result};
 use bilevel::graph::nn;
-use bilevel::{AnyMethod, Array, Cpu, DType, Driver, Leaf, Method, Problem, Variable, methods};
+use bilevel::methods::AnyMethod;
+use bilevel::{Array, Cpu, DType, Driver, InnerLoop, Leaf, Method, Problem, Variable, methods};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{
     Case, Failure, Size, buffers, carries, convolutions, long_products, networks, outputs, primitives, random_program,
@@ -174,7 +175,7 @@ fn tally_draws(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
 fn problems() -> Result<Vec<(&'static str, Problem)>> {
     const SIZE: usize = 50;
     let elementwise = || {
-        Problem::new(Leaf(Variable::constant([SIZE], 0.4)), Leaf(Variable::normal([SIZE], 0.3)))
+        Problem::builder(Leaf(Variable::constant([SIZE], 0.4)), Leaf(Variable::normal([SIZE], 0.3)))
             .inner(|s, l, t| ((t.0 - l.0).square() + s.normal([SIZE]) * t.0 * 0.1).sum_all())
             .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
     };
@@ -183,19 +184,20 @@ fn problems() -> Result<Vec<(&'static str, Problem)>> {
         Array::from_f64([rows, columns], values)
     };
     let labels = |rows: usize| Array::from_i32([rows], (0..rows as i32).map(|i| i % 3).collect());
-    let network =
-        Problem::new(Leaf(Variable::constant([8 * 16 + 16 * 3], -3.0)), Leaf(Variable::normal([8 * 16 + 16 * 3], 0.3)))
-            .data("x", data(40, 8)?)
-            .data("y", labels(40)?)
-            .inner(|s, l, w| {
-                let (a, b) = (w.0.slice(0, 0, 128).reshape([8, 16]), w.0.slice(0, 128, 176).reshape([16, 3]));
-                nn::cross_entropy(s.data("x").matmul(a).tanh().matmul(b), s.data("y"))
-                    + (l.0.exp() * w.0.square()).sum_all()
-            })
-            .outer(|s, _, w| {
-                let (a, b) = (w.0.slice(0, 0, 128).reshape([8, 16]), w.0.slice(0, 128, 176).reshape([16, 3]));
-                nn::cross_entropy(s.data("x").matmul(a).tanh().matmul(b) * 0.9, s.data("y"))
-            });
+    let network = Problem::builder(
+        Leaf(Variable::constant([8 * 16 + 16 * 3], -3.0)),
+        Leaf(Variable::normal([8 * 16 + 16 * 3], 0.3)),
+    )
+    .data("x", data(40, 8)?)
+    .data("y", labels(40)?)
+    .inner(|s, l, w| {
+        let (a, b) = (w.0.slice(0, 0, 128).reshape([8, 16]), w.0.slice(0, 128, 176).reshape([16, 3]));
+        nn::cross_entropy(s.data("x").matmul(a).tanh().matmul(b), s.data("y")) + (l.0.exp() * w.0.square()).sum_all()
+    })
+    .outer(|s, _, w| {
+        let (a, b) = (w.0.slice(0, 0, 128).reshape([8, 16]), w.0.slice(0, 128, 176).reshape([16, 3]));
+        nn::cross_entropy(s.data("x").matmul(a).tanh().matmul(b) * 0.9, s.data("y"))
+    });
     Ok(vec![
         ("elementwise", elementwise().build()?.erase()),
         ("learned start", elementwise().start(|_, l| *l).build()?.erase()),
@@ -211,23 +213,17 @@ fn tally_estimators(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
     }
     let (start, mut tried, mut failures) = (Instant::now(), 0, vec![]);
     for (name, problem) in problems()? {
-        for info in methods() {
-            let known = |e: serde_json::Error| BenchError::Wrong { case: info.name.into(), what: e.to_string() };
-            let mut written = serde_json::to_value(AnyMethod::named(info.name)?).map_err(known)?;
-            for count in ["burn_in", "samples", "steps"] {
-                if written.get(count).is_some() {
-                    written[count] = 4.into();
-                }
-            }
-            let method: AnyMethod = serde_json::from_value(written).map_err(known)?;
+        for info in methods::all() {
+            let mut method = AnyMethod::named(info.name)?;
+            let inner = method.tune(InnerLoop::new(0.01, 4), 10.0);
             if method.applies(&problem).is_err() {
                 continue;
             }
             tried += 1;
             let run = |driver: Driver| driver.rate(0.01).iterations(2).seed(3).run();
             let (ours, theirs) = (
-                run(Driver::new(&problem, method.clone()).executor(cuda.clone())),
-                run(Driver::new(&problem, method.clone()).executor(Cpu::new())),
+                run(Driver::new(&problem, method.clone()).inner(inner).executor(cuda.clone())),
+                run(Driver::new(&problem, method.clone()).inner(inner).executor(Cpu::new())),
             );
             let values = |outcome: bilevel::Outcome| -> Result<Vec<f64>> { Ok(outcome.state.lambda.numbers()?) };
             match (ours, theirs) {

@@ -6,7 +6,8 @@
 use super::CLASSES;
 use super::deep::{Outer, RATE, l1reg};
 use crate::error::Result;
-use bilevel::{Cpu, Driver, Iteration, Recorder};
+use bilevel::observers::{Iteration, Recorder};
+use bilevel::{Cpu, Driver};
 use bilevel_cuda::Cuda;
 use bilevel_graph::{Executor, Precision};
 use bilevel_models::VitConfig;
@@ -62,7 +63,7 @@ fn beside<E: Executor + Clone + 'static>(outer: &Outer, iterations: u32, cpu: &C
 
 fn losses(outer: &Outer, iterations: u32, executor: impl Executor + 'static) -> Result<Vec<Iteration>> {
     let recorder = Recorder::new();
-    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(executor).rate(RATE);
+    let driver = Driver::new(&outer.problem, outer.method.clone()).inner(outer.inner).executor(executor).rate(RATE);
     driver.iterations(iterations).observe(recorder.clone()).run()?;
     Ok(recorder.iterations())
 }

@@ -4,7 +4,8 @@ use crate::case::Start::{Labels, Uniform};
 use crate::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel::graph::nn;
-use bilevel::{AnyMethod, Array, DType, HpoSgld, LangevinAdjoint, Problem, Tree, Variable};
+use bilevel::methods::{AnyMethod, HpoSgld, LangevinAdjoint};
+use bilevel::{Array, DType, InnerLoop, Problem, Tree, Variable};
 use bilevel_graph::{Graph, Precision};
 use bilevel_models::{Statistics, VitConfig, WideResNetConfig};
 
@@ -19,25 +20,23 @@ pub const RATE: f64 = 0.01;
 pub struct Outer {
     pub problem: Problem,
     pub method: AnyMethod,
+    pub inner: InnerLoop,
 }
 
 /// HPO-SGLD with B = M = 5, as the peers run it.
 pub fn l1reg(config: &VitConfig, precision: Precision) -> Result<Outer> {
-    let method = HpoSgld { burn_in: 5, samples: 5, step: 0.01, temperature: 0.001, noise_scale: 1e-6 };
-    Ok(Outer { problem: problem(config, precision)?, method: method.into() })
+    let method = (
+        HpoSgld::default(),
+        InnerLoop { burn_in: 5, noise_scale: 1e-6, ..InnerLoop::new(0.01, 10).at_temperature(0.001) },
+    );
+    Ok(Outer { problem: problem(config, precision)?, method: method.0.into(), inner: method.1 })
 }
 
 /// The Langevin adjoint over ten steps.
 pub fn adjoint(config: &VitConfig, precision: Precision) -> Result<Outer> {
-    let method = LangevinAdjoint {
-        burn_in: 0,
-        samples: 10,
-        step: 0.01,
-        temperature: 0.001,
-        noise_scale: 1e-6,
-        ..LangevinAdjoint::default()
-    };
-    Ok(Outer { problem: problem(config, precision)?, method: method.into() })
+    let method =
+        (LangevinAdjoint::default(), InnerLoop { noise_scale: 1e-6, ..InnerLoop::new(0.01, 10).at_temperature(0.001) });
+    Ok(Outer { problem: problem(config, precision)?, method: method.0.into(), inner: method.1 })
 }
 
 /// Cross entropy of a ViT on eight images, with an L1 weight of at least 0 for every parameter in training.
@@ -52,7 +51,7 @@ fn problem(config: &VitConfig, precision: Precision) -> Result<Problem> {
     };
     let classes = config.classes as i32;
     let labels = Array::from_i32([BATCH], (0..BATCH as i32).map(|i| i % classes).collect())?;
-    let problem = Problem::new(lambda, theta)
+    let problem = Problem::builder(lambda, theta)
         .dtype(DType::F32)
         .precision(precision)
         .data("x", images(0.0)?)
@@ -86,7 +85,7 @@ pub mod tests {
     pub fn hypergradient(outer: &Outer) -> (Vec<f64>, f64) {
         let session = Session::new(&outer.problem, &Cpu::with_threads(1)).unwrap();
         let mut state = session.state(Key::from_seed(3)).unwrap();
-        let mut estimator = outer.method.prepare_in(&session).unwrap();
+        let mut estimator = outer.method.prepare_in(&session, &outer.inner).unwrap();
         let found = estimator.estimate(&mut state, Key::from_seed(4)).unwrap();
         (found.value.numbers().unwrap(), found.outer_loss)
     }
@@ -103,7 +102,7 @@ pub mod tests {
     /// The method finds the derivative of the training it makes, by differences of whole trainings.
     #[track_caller]
     pub fn assert_derivatives(outer: &Outer, tolerance: f64) {
-        let check = outer.problem.check().executor(Cpu::with_threads(1)).method(outer.method.clone());
+        let check = outer.problem.check().executor(Cpu::with_threads(1)).method_with(outer.method.clone(), outer.inner);
         let report = check.seed(3).run().unwrap();
         let error = report.methods[0].training().unwrap().error;
         assert!(error <= tolerance, "{error:e}: {report}");

@@ -7,10 +7,11 @@ use crate::case::Start::{Labels, Uniform};
 use crate::error::Result;
 use crate::values::array;
 use bilevel::graph::nn;
-use bilevel::{DType, HpoSgld, Leaf, Problem, Scope, Tensor, Variable};
+use bilevel::methods::HpoSgld;
+use bilevel::{DType, InnerLoop, Leaf, Problem, Scope, Tensor, Variable};
 use bilevel_graph::Precision;
 use bilevel_models::{Mlp, MlpConfig};
-use bilevel_tasks::tasks::invariance::views;
+use bilevel_tasks::invariance::views;
 
 /// Sizes of the case.
 #[derive(Clone, Copy)]
@@ -30,7 +31,8 @@ pub struct Sizes {
 /// The sizes of the peer.
 pub const FULL: Sizes = Sizes { images: 1000, side: 28, views: 31, hidden: 1000, classes: 10 };
 /// Four steps, then one that is kept, without noise.
-const METHOD: HpoSgld = HpoSgld { burn_in: 4, samples: 1, step: 0.05, temperature: 0.0, noise_scale: 0.0 };
+const METHOD: (HpoSgld, InnerLoop) =
+    (HpoSgld {}, InnerLoop { burn_in: 4, noise_scale: 0.0, ..InnerLoop::new(0.05, 5) });
 /// How much a wider range of views is worth.
 const REWARD: f64 = 0.01;
 
@@ -53,7 +55,7 @@ fn build(
         nn::cross_entropy(logits(l, draws, net, s.data(x)), s.data(y))
     };
     let net = MlpConfig::tanh([side * side, hidden, classes]).build()?;
-    let problem = Problem::new(Leaf(Variable::constant([6], 0.05)), net)
+    let problem = Problem::builder(Leaf(Variable::constant([6], 0.05)), net)
         .dtype(dtype)
         .precision(precision)
         .data("x", pictures(0)?)
@@ -62,7 +64,7 @@ fn build(
         .data("yv", labels()?)
         .inner(move |s, l, net| loss(s, l.0, net, "x", "y"))
         .outer(move |s, l, net| loss(s, l.0, net, "xv", "yv") - l.0.square().sum_all() * REWARD);
-    Ok(Outer { problem: problem.build()?.erase(), method: METHOD.into() })
+    Ok(Outer { problem: problem.build()?.erase(), method: METHOD.0.into(), inner: METHOD.1 })
 }
 
 /// Logits `[images, classes]`, the mean over the views with these draws `[6, images, views]`. The last layer is linear, so it sees

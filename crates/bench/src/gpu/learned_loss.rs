@@ -6,13 +6,15 @@ use crate::case::Start::{Labels, Uniform};
 use crate::error::Result;
 use crate::values::array;
 use bilevel::graph::nn;
-use bilevel::{DType, HpoSgld, Leaf, Problem, Variable};
+use bilevel::methods::HpoSgld;
+use bilevel::{DType, InnerLoop, Leaf, Problem, Variable};
 use bilevel_graph::Precision;
 use bilevel_models::AlexNetConfig;
-use bilevel_tasks::tasks::learned_loss::polynomial;
+use bilevel_tasks::learned_loss::polynomial;
 
 /// Eight steps, then two that are kept, without noise.
-pub const METHOD: HpoSgld = HpoSgld { burn_in: 8, samples: 2, step: 0.01, temperature: 0.0, noise_scale: 0.0 };
+pub const METHOD: (HpoSgld, InnerLoop) =
+    (HpoSgld {}, InnerLoop { burn_in: 8, noise_scale: 0.0, ..InnerLoop::new(0.01, 10) });
 /// Images of a step.
 pub const BATCH: usize = 32;
 
@@ -25,14 +27,14 @@ pub fn network() -> AlexNetConfig {
 pub fn learned_loss(
     config: &AlexNetConfig,
     batch: usize,
-    method: HpoSgld,
+    method: (HpoSgld, InnerLoop),
     (dtype, precision): (DType, Precision),
 ) -> Result<Outer> {
-    let rows = batch * (method.burn_in + method.samples);
+    let rows = batch * method.1.steps;
     let ([height, width], classes) = (config.image, config.classes);
     let images = |number| array(&[rows, config.channels, height, width], dtype, Uniform(1.7), (number, 0));
     let labels = || array(&[rows], DType::I32, Labels(classes), (0, 0));
-    let problem = Problem::new(Leaf(Variable::constant([8], 0.5)), config.build()?)
+    let problem = Problem::builder(Leaf(Variable::constant([8], 0.5)), config.build()?)
         .dtype(dtype)
         .precision(precision)
         .data("x", images(0)?)
@@ -48,7 +50,7 @@ pub fn learned_loss(
             let rows = s.epochs(rows, batch);
             nn::cross_entropy(net.forward(s.data("xv").take(rows)), s.data("yv").take(rows))
         });
-    Ok(Outer { problem: problem.build()?.erase(), method: method.into() })
+    Ok(Outer { problem: problem.build()?.erase(), method: method.0.into(), inner: method.1 })
 }
 
 #[cfg(test)]
@@ -61,7 +63,7 @@ mod tests {
     fn one_step_has_the_derivative_of_its_training() {
         let features = vec![LayerConfig::same(3, 3, true), LayerConfig::same(4, 3, false)];
         let config = AlexNetConfig { image: [8, 8], channels: 2, features, hidden: vec![5], classes: 3 };
-        let once = HpoSgld { burn_in: 0, samples: 1, ..METHOD };
+        let once = (METHOD.0, InnerLoop { burn_in: 0, steps: 1, ..METHOD.1 });
         assert_derivatives(&learned_loss(&config, 4, once, (DType::F64, Precision::Full)).unwrap(), 1e-8);
     }
 }

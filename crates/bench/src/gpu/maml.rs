@@ -9,7 +9,8 @@ use crate::case::Start::{Labels, Uniform};
 use crate::error::Result;
 use crate::values::array;
 use bilevel::graph::nn;
-use bilevel::{DType, Problem, Rmd};
+use bilevel::methods::Rmd;
+use bilevel::{DType, InnerLoop, Problem};
 use bilevel_graph::Precision;
 use bilevel_models::{Conv4, Conv4Config, for_tasks, same_for_tasks};
 
@@ -31,15 +32,10 @@ pub struct Sizes {
 /// The sizes of the peer.
 pub const FULL: Sizes = Sizes { tasks: 32, side: 28, width: 64, ways: 5, queries: 15 };
 /// Five steps, everything kept.
-const METHOD: Rmd = Rmd {
-    step: 0.4,
-    steps: 5,
-    temperature: 0.0,
-    noise_scale: 0.0,
-    storage: bilevel::Storage::All,
-    optimizer: bilevel::InnerOptimizer::Sgd,
-    shrink_step: false,
-};
+const METHOD: (Rmd, InnerLoop) = (
+    Rmd { storage: bilevel::methods::Storage::All },
+    InnerLoop { noise_scale: 0.0, optimizer: bilevel::optimizers::InnerOptimizer::Sgd, ..InnerLoop::new(0.4, 5) },
+);
 
 /// All tasks side by side.
 pub fn maml(sizes: Sizes, dtype: DType, precision: Precision) -> Result<Outer> {
@@ -48,7 +44,7 @@ pub fn maml(sizes: Sizes, dtype: DType, precision: Precision) -> Result<Outer> {
     let images = |each: usize, number| array(&[tasks, each, 1, side, side], dtype, Uniform(1.7), (number, 0));
     let labels = |each: usize| array(&[tasks, each], DType::I32, Labels(ways), (0, 0));
     let theta = for_tasks(&start, tasks);
-    let problem = Problem::new(start, theta)
+    let problem = Problem::builder(start, theta)
         .dtype(dtype)
         .precision(precision)
         .data("x", images(ways, 0)?)
@@ -58,7 +54,7 @@ pub fn maml(sizes: Sizes, dtype: DType, precision: Precision) -> Result<Outer> {
         .start(move |_, start| same_for_tasks(start, tasks))
         .inner(move |s, _, nets| nn::cross_entropy(nets.forward_tasks(s.data("x")), s.data("y")) * tasks as f64)
         .outer(|s, _, nets| nn::cross_entropy(nets.forward_tasks(s.data("xq")), s.data("yq")));
-    Ok(Outer { problem: problem.build()?.erase(), method: METHOD.into() })
+    Ok(Outer { problem: problem.build()?.erase(), method: METHOD.0.into(), inner: METHOD.1 })
 }
 
 /// The network that tasks start from.
@@ -83,7 +79,7 @@ mod tests {
         };
         let labels = |each: usize| array(&[each], DType::I32, Labels(ways), (0, 0)).unwrap();
         let start = || network(sizes).unwrap();
-        let problem = Problem::new(start(), start())
+        let problem = Problem::builder(start(), start())
             .data("x", own(ways, 0))
             .data("y", labels(ways))
             .data("xq", own(ways * queries, 1))
@@ -91,7 +87,7 @@ mod tests {
             .start(|_, start| start.clone())
             .inner(|s, _, net| nn::cross_entropy(net.forward(s.data("x"), Statistics::Batch), s.data("y")))
             .outer(|s, _, net| nn::cross_entropy(net.forward(s.data("xq"), Statistics::Batch), s.data("yq")));
-        Outer { problem: problem.build().unwrap().erase(), method: METHOD.into() }
+        Outer { problem: problem.build().unwrap().erase(), method: METHOD.0.into(), inner: METHOD.1 }
     }
 
     #[test]

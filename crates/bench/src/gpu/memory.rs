@@ -8,7 +8,8 @@ use super::watching::Watching;
 use super::{Work, open, work};
 use crate::error::{BenchError, Result};
 use crate::line::rounded;
-use bilevel::{Driver, Recorder};
+use bilevel::Driver;
+use bilevel::observers::Recorder;
 use bilevel_cuda::{PlannedBytes, kernel_texts};
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Executor, Precision, Program};
@@ -28,7 +29,10 @@ pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
         match work {
             Work::Outer(outer) => {
                 let recorder = Recorder::new();
-                let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+                let driver = Driver::new(&outer.problem, outer.method.clone())
+                    .inner(outer.inner)
+                    .executor(watching.clone())
+                    .rate(RATE);
                 let ended = driver.iterations(1).observe(recorder.clone()).run();
                 // It cannot end well without a machine, but the first iteration can.
                 let Some(first) = recorder.iterations().into_iter().next() else {
@@ -68,7 +72,10 @@ pub fn run(cases: &[String], precision: Precision) -> Result<()> {
         let watching = Watching::new(&cuda);
         match work(case, precision)? {
             Work::Outer(outer) => {
-                let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+                let driver = Driver::new(&outer.problem, outer.method.clone())
+                    .inner(outer.inner)
+                    .executor(watching.clone())
+                    .rate(RATE);
                 driver.fall_back(false).iterations(2).run()?;
             }
             Work::Evaluation(program, values) => {

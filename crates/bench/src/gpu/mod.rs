@@ -68,7 +68,10 @@ pub fn programs(case: &str, precision: Precision) -> Result<Vec<Program>> {
     match work(case, precision)? {
         Work::Evaluation(program, _) => return Ok(vec![*program]),
         Work::Outer(outer) => {
-            let driver = Driver::new(&outer.problem, outer.method.clone()).executor(seen.clone()).rate(deep::RATE);
+            let driver = Driver::new(&outer.problem, outer.method.clone())
+                .inner(outer.inner)
+                .executor(seen.clone())
+                .rate(deep::RATE);
             // It cannot end well without a machine, but the first iteration compiles all programs.
             if let (Err(error), true) = (driver.iterations(1).run(), seen.seen().is_empty()) {
                 return Err(error.into());

@@ -19,7 +19,10 @@ pub(super) fn run(cuda: &Cuda, case: &str, work: &Work) -> Result<()> {
     match work {
         Work::Outer(outer) => {
             let watching = Watching::new(cuda);
-            let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+            let driver = Driver::new(&outer.problem, outer.method.clone())
+                .inner(outer.inner)
+                .executor(watching.clone())
+                .rate(RATE);
             driver.iterations(1).run()?;
             let seen = watching.seen();
             let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };

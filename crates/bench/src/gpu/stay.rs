@@ -5,7 +5,8 @@ use super::deep::{Outer, RATE};
 use crate::error::Result;
 use crate::line::{gib, rounded};
 use crate::timing::Seconds;
-use bilevel::{Beginning, Driver, Iteration, Observer, Recorder, State};
+use bilevel::observers::{Beginning, Iteration, Observer, Recorder};
+use bilevel::{Driver, State};
 use bilevel_cuda::{CopiedBytes, Cuda};
 use bilevel_graph::Precision;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ const SETTLED: u32 = 10;
 pub fn run(cuda: &Cuda, case: &str, precision: Precision, outer: &Outer, iterations: u32) -> Result<()> {
     let (recorder, meter) = (Recorder::new(), Meter { cuda: cuda.clone(), read: Arc::default() });
     cuda.forget_peak_bytes()?;
-    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE);
+    let driver = Driver::new(&outer.problem, outer.method.clone()).inner(outer.inner).executor(cuda.clone()).rate(RATE);
     let outcome = driver.iterations(iterations).observe(recorder.clone()).observe(meter.clone()).run()?;
     let read = *meter.read.lock().unwrap_or_else(PoisonError::into_inner);
     let lambda_bytes = (outer.problem.sizes().0 * outer.problem.dtype().size()) as u64;
@@ -98,7 +99,11 @@ mod tests {
     fn what_crossed_before_the_first_iteration_is_no_copy_of_lambda() {
         let copied = |to_host, to_device| CopiedBytes { to_host, to_device };
         let read = Read { before: copied(5, 900), after: copied(25, 930), settled_peak: Some(70), peak: Some(75) };
-        let iteration = |number, outer_loss| Iteration { number, outer_loss, ..Iteration::default() };
+        let iteration = |number, outer_loss| {
+            let mut iteration = Iteration::default();
+            (iteration.number, iteration.outer_loss) = (number, outer_loss);
+            iteration
+        };
         let iterations = vec![iteration(1, 4.0), iteration(2, 3.0)];
         let run = Run { read, lambda_bytes: 40, iterations, reason: "enough".into() };
         let line = run.line("l1reg", Precision::Bf16);

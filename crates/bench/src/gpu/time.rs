@@ -6,7 +6,9 @@ use crate::error::{BenchError, Result};
 use crate::line::{Line, Unit, gib, rounded};
 use crate::peers::Peer;
 use crate::timing::Seconds;
-use bilevel::{Beginning, Checkpoints, Driver, Iteration, Observer, Recorder, State};
+use bilevel::checkpoints::Checkpoints;
+use bilevel::observers::{Beginning, Iteration, Observer, Recorder};
+use bilevel::{Driver, State};
 use bilevel_cuda::{Cuda, Spent};
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Array, Executor, Precision, Program};
@@ -97,7 +99,11 @@ impl Observer for First {
 fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Duration) -> Result<Measured> {
     let (recorder, first) = (Recorder::new(), First { prepared: None, said: Arc::default(), cuda: cuda.clone() });
     let (began, said) = (Instant::now(), first.said.clone());
-    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE).fall_back(false);
+    let driver = Driver::new(&outer.problem, outer.method.clone())
+        .inner(outer.inner)
+        .executor(cuda.clone())
+        .rate(RATE)
+        .fall_back(false);
     let outcome = driver.iterations(reps as u32 + 1).observe(recorder.clone()).observe(first).run()?;
     let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
     let first = began.duration_since(start).as_secs_f64() + ends.first().unwrap_or(&0.0);
@@ -123,12 +129,16 @@ fn giant(cuda: &Cuda, outer: &Outer) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bilevel-bench-giant-{}", std::process::id()));
     let recorder = Recorder::new();
     let began = Instant::now();
-    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE).iterations(10);
+    let driver = Driver::new(&outer.problem, outer.method.clone())
+        .inner(outer.inner)
+        .executor(cuda.clone())
+        .rate(RATE)
+        .iterations(10);
     let checkpoints = Checkpoints::new(folder.join("checkpoint")).every(10);
     let outcome = driver.checkpoints(checkpoints).observe(recorder.clone()).run()?;
     let run = began.elapsed().as_secs_f64();
     let path = folder.join("lambda.safetensors");
-    bilevel::save_tree(&outcome.lambda, &path)?;
+    bilevel::files::save_tree(&outcome.lambda, &path)?;
     let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
     let _ = std::fs::remove_dir_all(&folder);
     let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();

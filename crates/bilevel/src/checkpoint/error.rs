@@ -1,12 +1,13 @@
 //! What can be wrong with a checkpoint or its folder.
 
+use crate::errors::IoError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Why a checkpoint was not read or written.
 ///
 /// ```
-/// use bilevel::{Checkpoint, CheckpointError};
+/// use bilevel::checkpoints::{Checkpoint, CheckpointError};
 /// let error = Checkpoint::decode(b"something else").unwrap_err();
 /// assert!(matches!(error, CheckpointError::NotACheckpoint { .. }));
 /// ```
@@ -19,10 +20,8 @@ pub enum CheckpointError {
         action: &'static str,
         /// On which file or folder.
         path: PathBuf,
-        /// The kind of refusal.
-        kind: std::io::ErrorKind,
-        /// The system's words.
-        message: String,
+        /// The system's error.
+        source: IoError,
     },
     /// It does not begin as a checkpoint does.
     NotACheckpoint {
@@ -45,6 +44,15 @@ pub enum CheckpointError {
         /// The newest format known here.
         known: u32,
     },
+    /// An older version of the library wrote it.
+    OlderVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format known here.
+        known: u32,
+    },
     /// It belongs to another problem, method, optimizer or seed.
     Foreign {
         /// The file.
@@ -65,10 +73,12 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    pub(crate) fn io(action: &'static str, path: &Path, error: &std::io::Error) -> Self {
-        CheckpointError::Io { action, path: path.to_path_buf(), kind: error.kind(), message: error.to_string() }
+    #[cfg(feature = "checkpoints")]
+    pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
+        CheckpointError::Io { action, path: path.to_path_buf(), source: error.into() }
     }
 
+    #[cfg(feature = "checkpoints")]
     pub(crate) fn damaged(reason: impl Into<String>) -> Self {
         CheckpointError::Damaged { path: PathBuf::new(), reason: reason.into() }
     }
@@ -76,7 +86,7 @@ impl CheckpointError {
     /// The file or folder it is about; empty where bytes were decoded that came from none.
     ///
     /// ```
-    /// use bilevel::Checkpoint;
+    /// use bilevel::checkpoints::Checkpoint;
     /// let error = Checkpoint::read("no/such/file").unwrap_err();
     /// assert_eq!(error.path(), std::path::Path::new("no/such/file"));
     /// ```
@@ -86,6 +96,7 @@ impl CheckpointError {
             | CheckpointError::NotACheckpoint { path }
             | CheckpointError::Damaged { path, .. }
             | CheckpointError::NewerVersion { path, .. }
+            | CheckpointError::OlderVersion { path, .. }
             | CheckpointError::Foreign { path, .. }
             | CheckpointError::Occupied { path }
             | CheckpointError::Busy { path } => path,
@@ -93,12 +104,14 @@ impl CheckpointError {
     }
 
     /// The same about this file.
+    #[cfg(feature = "checkpoints")]
     pub(crate) fn at(mut self, file: &Path) -> Self {
         match &mut self {
             CheckpointError::Io { path, .. }
             | CheckpointError::NotACheckpoint { path }
             | CheckpointError::Damaged { path, .. }
             | CheckpointError::NewerVersion { path, .. }
+            | CheckpointError::OlderVersion { path, .. }
             | CheckpointError::Foreign { path, .. }
             | CheckpointError::Occupied { path }
             | CheckpointError::Busy { path } => *path = file.to_path_buf(),
@@ -111,12 +124,17 @@ impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path().display();
         match self {
-            CheckpointError::Io { action, message, .. } => write!(f, "cannot {action} {path}: {message}"),
+            CheckpointError::Io { action, source, .. } => write!(f, "cannot {action} {path}: {source}"),
             CheckpointError::NotACheckpoint { .. } => write!(f, "{path} is not a checkpoint"),
             CheckpointError::Damaged { reason, .. } => write!(f, "checkpoint {path} is damaged: {reason}"),
             CheckpointError::NewerVersion { found, known, .. } => write!(
                 f,
                 "checkpoint {path} has format {found}, and this version reads up to {known}; use a newer version"
+            ),
+            CheckpointError::OlderVersion { found, known, .. } => write!(
+                f,
+                "checkpoint {path} has format {found}, and this version reads format {known} alone; finish the run with the version \
+                 that began it, or start anew"
             ),
             CheckpointError::Foreign { difference, .. } => {
                 write!(f, "checkpoint {path} belongs to another run: {difference}")
@@ -131,4 +149,11 @@ impl fmt::Display for CheckpointError {
     }
 }
 
-impl std::error::Error for CheckpointError {}
+impl std::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CheckpointError::Io { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}

@@ -22,12 +22,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The format written, and the newest that is read.
+/// The format written, and the only one that is read.
 ///
 /// ```
-/// assert_eq!(bilevel::FORMAT_VERSION, 3);
+/// assert_eq!(bilevel::checkpoints::FORMAT_VERSION, 4);
 /// ```
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// Bytes of a file that are on the host at once.
 pub(crate) const CHUNK: usize = 16 << 20;
@@ -203,7 +203,7 @@ struct Place {
 impl Opened<File> {
     /// Opens one file. Never panics, whatever is in it.
     pub fn file(path: &Path) -> Result<Self> {
-        let failed = |error: io::Error| CheckpointError::io("read", path, &error);
+        let failed = |error: io::Error| CheckpointError::io("read", path, error);
         // Before opening: to open a pipe may wait for ever.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(CheckpointError::NotACheckpoint { path: path.to_path_buf() });
@@ -351,6 +351,10 @@ fn verify(source: &mut (impl Read + Seek), length: u64, chunk: &mut [u8]) -> Res
     if version == 0 {
         return damaged("there is no format 0");
     }
+    // Before format 4 the inner loop was part of the method's settings.
+    if version < FORMAT_VERSION {
+        return Err(CheckpointError::OlderVersion { path: PathBuf::new(), found: version, known: FORMAT_VERSION });
+    }
     let Some(expected) = front.get(12..20).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes) else {
         return damaged("it ends before its length");
     };
@@ -389,7 +393,7 @@ fn array<const N: usize>(source: &mut impl Read) -> Result<[u8; N]> {
 }
 
 fn failed(error: io::Error) -> CheckpointError {
-    CheckpointError::io("read", Path::new(""), &error)
+    CheckpointError::io("read", Path::new(""), error)
 }
 
 /// True where every element, in machine order, is a number.
@@ -408,13 +412,15 @@ fn all_finite(bytes: &[u8], dtype: DType) -> bool {
 mod tests {
     use super::*;
     use crate::compiled::session::Session;
+    use crate::methods::HpoSgld;
     use crate::outer::progress::{Numbers, Progress};
-    use crate::{Driver, HpoSgld, Leaf, Leaves, Problem, State, Variable};
+    use crate::programs::Leaves;
+    use crate::{Driver, Leaf, Problem, State, Variable};
     use bilevel_cpu::Cpu;
     use std::io::Cursor;
 
     fn problem() -> Problem {
-        Problem::new(Leaf(Variable::normal([37], 1.0)), Leaf(Variable::normal([5, 3], 1.0)))
+        Problem::builder(Leaf(Variable::normal([37], 1.0)), Leaf(Variable::normal([5, 3], 1.0)))
             .dtype(DType::F32)
             .inner(|_, l, t| (t.0 - l.0.sum_all()).square().sum_all())
             .outer(|_, _, t| t.0.square().sum_all())
@@ -436,7 +442,7 @@ mod tests {
         ];
         let slots = vec![lambda.duplicate(executor).unwrap()];
         let memory = Leaves::upload(executor, &memory).unwrap();
-        Progress { state: State { lambda, theta, memory }, slots, best: None, numbers: Numbers::new() }
+        Progress { state: State { lambda, theta, memory }, slots, best: None, guarded: None, numbers: Numbers::new() }
     }
 
     fn written(progress: &Progress, chunk: usize) -> Vec<u8> {

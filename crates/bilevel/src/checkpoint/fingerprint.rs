@@ -13,9 +13,10 @@ type Leaves = [(String, Vec<usize>)];
 /// Names, shapes, types and precision of a problem, with checksums of its data, its variables and its losses.
 ///
 /// ```
-/// use bilevel::{Fingerprint, Leaf, Problem, Variable};
+/// use bilevel::checkpoints::Fingerprint;
+/// use bilevel::{Leaf, Problem, Variable};
 /// let problem = |size: usize| {
-///     Problem::new(Leaf(Variable::constant([size], 0.0)), Leaf(Variable::constant([size], 0.0)))
+///     Problem::builder(Leaf(Variable::constant([size], 0.0)), Leaf(Variable::constant([size], 0.0)))
 ///         .inner(|_, l, t| (t.0 - l.0).square().sum_all())
 ///         .outer(|_, _, t| t.0.sum_all())
 ///         .build()
@@ -64,8 +65,9 @@ impl Fingerprint {
     /// Of a problem.
     ///
     /// ```
-    /// # use bilevel::{Fingerprint, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::checkpoints::Fingerprint;
+    /// # use bilevel::{Leaf, Problem, Variable};
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
     /// assert_eq!(Fingerprint::of(&problem), Fingerprint::of(&problem.clone()));
     /// ```
@@ -108,8 +110,9 @@ impl Fingerprint {
     /// How the problem here differs from this one, in words.
     ///
     /// ```
-    /// # use bilevel::{DType, Fingerprint, Leaf, Problem, Variable};
-    /// # let problem = |dtype| Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::checkpoints::Fingerprint;
+    /// # use bilevel::{DType, Leaf, Problem, Variable};
+    /// # let problem = |dtype| Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .dtype(dtype).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
     /// let (double, single) = (Fingerprint::of(&problem(DType::F64)), Fingerprint::of(&problem(DType::F32)));
     /// assert_eq!(double.difference(&single).unwrap(), "it uses f64 there and f32 here");
@@ -186,10 +189,9 @@ fn variables_checksum(problem: &AnyProblem) -> u32 {
 pub(crate) struct Identity {
     pub method: SettingsRecord,
     pub optimizer: SettingsRecord,
+    pub inner: SettingsRecord,
     /// Rates of the outer step.
     pub schedule: SettingsRecord,
-    /// Factors on the inner step.
-    pub inner_schedule: Option<SettingsRecord>,
     /// The largest norm of a hypergradient.
     pub clip: Option<f64>,
     pub seed: u64,
@@ -204,6 +206,7 @@ impl Identity {
     pub fn difference(&self, here: &Identity) -> Option<String> {
         let settings = [
             ("method", &self.method, &here.method),
+            ("inner loop", &self.inner, &here.inner),
             ("optimizer", &self.optimizer, &here.optimizer),
             ("schedule", &self.schedule, &here.schedule),
         ];
@@ -211,15 +214,6 @@ impl Identity {
             if let Some(difference) = there.difference(here) {
                 return Some(format!("the {what} differs: {difference}"));
             }
-        }
-        match (&self.inner_schedule, &here.inner_schedule) {
-            (Some(there), Some(here)) => {
-                if let Some(difference) = there.difference(here) {
-                    return Some(format!("the inner schedule differs: {difference}"));
-                }
-            }
-            (None, None) => {}
-            _ => return Some("there is an inner schedule in only one of them".into()),
         }
         if self.clip != here.clip {
             let shown = |clip: Option<f64>| clip.map_or("none".into(), |clip| clip.to_string());

@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, CheckpointError>;
 /// Where checkpoints go, how often, and whether to continue from what is there.
 ///
 /// ```
-/// use bilevel::Checkpoints;
+/// use bilevel::checkpoints::Checkpoints;
 /// let folder = std::env::temp_dir().join(format!("bilevel-doc-none-{}", std::process::id()));
 /// let checkpoints = Checkpoints::new(&folder).every(20).resume(true);
 /// assert!(checkpoints.newest()?.is_none());
@@ -56,7 +56,7 @@ impl Checkpoints {
     /// In this folder, which is made when a run begins; every ten iterations and at the end.
     ///
     /// ```
-    /// let checkpoints = bilevel::Checkpoints::new("runs/first");
+    /// let checkpoints = bilevel::checkpoints::Checkpoints::new("runs/first");
     /// # let _ = checkpoints;
     /// ```
     pub fn new(folder: impl AsRef<Path>) -> Self {
@@ -66,7 +66,7 @@ impl Checkpoints {
     /// Every n iterations, and at the end.
     ///
     /// ```
-    /// let checkpoints = bilevel::Checkpoints::new("runs/first").every(100);
+    /// let checkpoints = bilevel::checkpoints::Checkpoints::new("runs/first").every(100);
     /// # let _ = checkpoints;
     /// ```
     pub fn every(mut self, iterations: u32) -> Self {
@@ -78,7 +78,7 @@ impl Checkpoints {
     /// refused.
     ///
     /// ```
-    /// let checkpoints = bilevel::Checkpoints::new("runs/first").resume(true);
+    /// let checkpoints = bilevel::checkpoints::Checkpoints::new("runs/first").resume(true);
     /// # let _ = checkpoints;
     /// ```
     pub fn resume(mut self, resume: bool) -> Self {
@@ -90,7 +90,7 @@ impl Checkpoints {
     /// some and all are damaged, the error is that of the newest.
     ///
     /// ```
-    /// assert!(bilevel::Checkpoints::new("no/such/folder").newest()?.is_none());
+    /// assert!(bilevel::checkpoints::Checkpoints::new("no/such/folder").newest()?.is_none());
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn newest(&self) -> crate::Result<Option<Newest>> {
@@ -99,7 +99,7 @@ impl Checkpoints {
     }
 
     pub(crate) fn check(&self) -> crate::Result<()> {
-        require(self.every > 0, "every", self.every as f64, "at least 1")
+        require(self.every > 0, "every", self.every, "at least 1")
     }
 
     pub(crate) fn is_due(&self, iteration: u32) -> bool {
@@ -117,7 +117,7 @@ fn number(file: &str) -> Option<u32> {
 
 /// Everything in the folder that is named as a checkpoint, newest first.
 fn list(folder: &Path) -> Result<Vec<(u32, PathBuf)>> {
-    let failed = |error: std::io::Error| CheckpointError::io("list", folder, &error);
+    let failed = |error: std::io::Error| CheckpointError::io("list", folder, error);
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
@@ -171,18 +171,18 @@ impl Folder {
     /// Makes the folder and sees that it can be written to.
     pub fn open(settings: &Checkpoints) -> Result<Self> {
         let path = settings.folder.clone();
-        std::fs::create_dir_all(&path).map_err(|e| CheckpointError::io("make the folder", &path, &e))?;
+        std::fs::create_dir_all(&path).map_err(|e| CheckpointError::io("make the folder", &path, e))?;
         let lock_path = path.join(LOCK);
         let lock = refuse_irregular(&lock_path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(&lock_path))
-            .map_err(|e| CheckpointError::io("write to", &lock_path, &e))?;
+            .map_err(|e| CheckpointError::io("write to", &lock_path, e))?;
         // Some network file systems have no locks; there the user has to take care.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(CheckpointError::Busy { path });
         }
         let folder = Folder { path, _lock: lock };
         // What a run that was killed left half-written.
-        remove_unfinished(&folder.path).map_err(|e| CheckpointError::io("clean up", &folder.path, &e))?;
+        remove_unfinished(&folder.path).map_err(|e| CheckpointError::io("clean up", &folder.path, e))?;
         if !settings.resume && !list(&folder.path)?.is_empty() {
             return Err(CheckpointError::Occupied { path: folder.path });
         }
@@ -212,7 +212,7 @@ impl Folder {
         for error in &refused {
             let mut aside = error.path().as_os_str().to_os_string();
             aside.push(".refused");
-            std::fs::rename(error.path(), &aside).map_err(|e| CheckpointError::io("rename", error.path(), &e))?;
+            std::fs::rename(error.path(), &aside).map_err(|e| CheckpointError::io("rename", error.path(), e))?;
         }
         Ok(Some(refused))
     }
@@ -223,7 +223,7 @@ impl Folder {
         let tensors: Vec<Tensor> = progress.buffers().map(Tensor::Buffer).collect();
         let place = self.path.join(name(header.iteration));
         let written = write_whole_by(&place, |file| file::write(&header, &tensors, CHUNK, file));
-        written.map_err(|error| CheckpointError::io("write", &place, &error))?;
+        written.map_err(|error| CheckpointError::io("write", &place, error))?;
         for (_, old) in list(&self.path)?.into_iter().skip(KEEP) {
             // One too many does no harm.
             let _ = std::fs::remove_file(old);

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::fingerprint::Identity;
 use crate::compiled::state::State;
+use crate::generalisation::guard::Watched;
 use crate::health::diagnostics::Diagnostics;
 use crate::health::divergence::Watch;
 use crate::hypergradient::Oracles;
@@ -25,6 +26,10 @@ pub(crate) struct Header {
     followed: Option<Followed>,
     #[serde(default)]
     kept: Option<Kept>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    watched: Option<Watched>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guarded: Option<Kept>,
     pub last: Option<Iteration>,
     #[serde(default)]
     looked: Diagnostics,
@@ -37,12 +42,20 @@ pub(crate) struct Header {
     pub slots: Vec<String>,
 }
 
-/// What is known of the state at which a measure was best; its tensors are named `best.lambda.…` and `best.theta.…`.
+/// What is known of the state at which a measure, or the loss of held-out rows, was best; its tensors are named `best.lambda.…` and
+/// `best.theta.…`, or `guarded.…`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
     aim: Aim,
     value: f64,
     iteration: u32,
+}
+
+impl Kept {
+    fn with(&self, state: impl FnOnce() -> crate::Result<State>) -> crate::Result<Best> {
+        let Kept { aim, value, iteration } = self.clone();
+        Ok(Best { aim, value, iteration, state: state()? })
+    }
 }
 
 /// A tensor of the file: its name, and type and shape where the header knows them.
@@ -54,8 +67,20 @@ pub(crate) struct Named<'h> {
 impl Header {
     /// Of this progress of the run with this identity, whose optimizer has these slots.
     pub fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> Self {
-        let Numbers { iteration, oracles, best, mark, since_best, followed, last, lambda_norm, looked, watch, elapsed } =
-            progress.numbers.clone();
+        let Numbers {
+            iteration,
+            oracles,
+            best,
+            mark,
+            since_best,
+            followed,
+            watched,
+            last,
+            lambda_norm,
+            looked,
+            watch,
+            elapsed,
+        } = progress.numbers.clone();
         let kept = |best: &Best| Kept { aim: best.aim.clone(), value: best.value, iteration: best.iteration };
         Header {
             library: env!("CARGO_PKG_VERSION").into(),
@@ -67,6 +92,8 @@ impl Header {
             since_best,
             followed,
             kept: progress.best.as_ref().map(kept),
+            watched,
+            guarded: progress.guarded.as_ref().map(kept),
             last,
             lambda_norm,
             looked,
@@ -86,6 +113,7 @@ impl Header {
             mark: self.mark,
             since_best: self.since_best,
             followed: self.followed.clone(),
+            watched: self.watched.clone(),
             last: self.last.clone(),
             lambda_norm: self.lambda_norm,
             looked: self.looked,
@@ -94,15 +122,19 @@ impl Header {
         }
     }
 
-    /// True where it holds the state at which a measure was best.
-    pub fn keeps_best(&self) -> bool {
-        self.kept.is_some()
+    /// How many states are kept beside the run's own: where a measure was best, and where held-out rows were.
+    pub fn kept_states(&self) -> usize {
+        self.kept.iter().chain(&self.guarded).count()
     }
 
-    /// That state, in this memory.
-    pub fn best(&self, state: State) -> Option<Best> {
-        let Kept { aim, value, iteration } = self.kept.clone()?;
-        Some(Best { aim, value, iteration, state })
+    /// The state at which a measure was best, in this memory.
+    pub fn best(&self, state: impl FnOnce() -> crate::Result<State>) -> crate::Result<Option<Best>> {
+        self.kept.as_ref().map(|kept| kept.with(state)).transpose()
+    }
+
+    /// The state at which held-out rows were best, in this memory.
+    pub fn guarded(&self, state: impl FnOnce() -> crate::Result<State>) -> crate::Result<Option<Best>> {
+        self.guarded.as_ref().map(|kept| kept.with(state)).transpose()
     }
 
     /// False where it holds sizes that no run has.
@@ -110,7 +142,7 @@ impl Header {
         self.watch.is_sound() && self.lambda_norm >= 0.0 && self.lambda_norm.is_finite()
     }
 
-    /// All tensors: λ, θ, the method's memory, the optimizer's slots, then the best λ and θ, each leaf by leaf. A forged header may promise any
+    /// All tensors: λ, θ, the method's memory, the optimizer's slots, then the best λ and θ and the guard's, each leaf by leaf. A forged header may promise any
     /// number of them, so they are named one at a time.
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
         let problem = &self.identity.problem;
@@ -118,8 +150,10 @@ impl Header {
         let (lambda, theta) = problem.leaves();
         let memory = (0..self.memory).map(|i| Named { name: format!("memory.{i}"), known: None });
         let slots = self.slots.iter().flat_map(move |slot| named(format!("optimizer.{slot}"), lambda, dtype));
-        let best = self.kept.iter().flat_map(move |_| {
-            named("best.lambda".into(), lambda, dtype).chain(named("best.theta".into(), theta, dtype))
+        let kept = [("best", &self.kept), ("guarded", &self.guarded)];
+        let best = kept.into_iter().filter(|(_, kept)| kept.is_some()).flat_map(move |(name, _)| {
+            let leaf = |tree| format!("{name}.{tree}");
+            named(leaf("lambda"), lambda, dtype).chain(named(leaf("theta"), theta, dtype))
         });
         let state = named("lambda".into(), lambda, dtype).chain(named("theta".into(), theta, dtype));
         state.chain(memory).chain(slots).chain(best)

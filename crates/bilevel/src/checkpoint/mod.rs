@@ -5,6 +5,7 @@ pub(crate) mod file;
 pub(crate) mod fingerprint;
 pub(crate) mod folder;
 pub(crate) mod header;
+pub(crate) mod saving;
 pub mod whole_file;
 
 use crate::checkpoint::error::CheckpointError;
@@ -23,8 +24,9 @@ type Result<T> = std::result::Result<T, CheckpointError>;
 /// A checkpoint that was read: its contents are whole, whether or not they belong to the run at hand.
 ///
 /// ```
-/// use bilevel::{Checkpoint, Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::checkpoints::{Checkpoint, Checkpoints};
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
@@ -39,7 +41,7 @@ type Result<T> = std::result::Result<T, CheckpointError>;
 /// assert_eq!(checkpoint.optimizer().name(), "sgd");
 /// assert_eq!(checkpoint.state().lambda, outcome.state.lambda.arrays()?);
 /// assert_eq!(checkpoint.last().unwrap().outer_loss, outcome.last.unwrap().outer_loss);
-/// assert_eq!(checkpoint.problem().difference(&bilevel::Fingerprint::of(&problem)), None);
+/// assert_eq!(checkpoint.problem().difference(&bilevel::checkpoints::Fingerprint::of(&problem)), None);
 /// # std::fs::remove_dir_all(folder).unwrap();
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -48,7 +50,7 @@ pub struct Checkpoint {
     header: Header,
     state: Snapshot,
     slots: Vec<Vec<Array>>,
-    /// λ and θ where a measure was best; none where none is kept.
+    /// λ and θ where a measure was best, and where held-out rows were; none where none is kept.
     best: Vec<Array>,
 }
 
@@ -93,7 +95,7 @@ impl Checkpoint {
     /// Reads one file. Never panics, whatever is in it.
     ///
     /// ```
-    /// use bilevel::{Checkpoint, CheckpointError};
+    /// use bilevel::checkpoints::{Checkpoint, CheckpointError};
     /// assert!(matches!(Checkpoint::read("no/such/file"), Err(CheckpointError::Io { .. })));
     /// ```
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
@@ -104,8 +106,9 @@ impl Checkpoint {
     /// The bytes of a file.
     ///
     /// ```
-    /// # use bilevel::{Checkpoint, Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::checkpoints::{Checkpoint, Checkpoints};
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let folder = std::env::temp_dir().join(format!("bilevel-doc-encode-{}", std::process::id()));
     /// # Driver::new(&problem, HpoSgld::default()).iterations(1).checkpoints(Checkpoints::new(&folder)).run()?;
@@ -127,7 +130,7 @@ impl Checkpoint {
     /// From the bytes of a file. Never panics, whatever they are.
     ///
     /// ```
-    /// use bilevel::{Checkpoint, CheckpointError};
+    /// use bilevel::checkpoints::{Checkpoint, CheckpointError};
     /// assert!(matches!(Checkpoint::decode(b""), Err(CheckpointError::Damaged { .. })));
     /// assert!(matches!(Checkpoint::decode(b"BILEVEL\0\xff\0\0\0"), Err(CheckpointError::NewerVersion { .. })));
     /// ```
@@ -145,7 +148,7 @@ impl Checkpoint {
         };
         let state = Snapshot { lambda: take(lambda.len())?, theta: take(theta.len())?, memory: take(header.memory)? };
         let slots = header.slots.iter().map(|_| take(lambda.len())).collect::<Result<_>>()?;
-        let best = take(if header.keeps_best() { lambda.len() + theta.len() } else { 0 })?;
+        let best = take(header.kept_states() * (lambda.len() + theta.len()))?;
         Ok(Checkpoint { header, state, slots, best })
     }
 }

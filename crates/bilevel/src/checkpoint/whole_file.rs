@@ -5,9 +5,10 @@
 //! be told from what another process is about to rename.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileType, TryLockError};
+use std::fs::{File, FileType, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const UNFINISHED: &str = ".unfinished";
 /// Letters that nobody can foresee.
@@ -17,7 +18,7 @@ const LETTERS: usize = 12;
 /// left alone.
 ///
 /// ```
-/// use bilevel::whole_file::write_whole;
+/// use bilevel::files::whole_file::write_whole;
 /// let path = std::env::temp_dir().join(format!("bilevel-doc-whole-{}", std::process::id()));
 /// write_whole(&path, b"old")?;
 /// write_whole(&path, b"new")?;
@@ -33,7 +34,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// file stays.
 ///
 /// ```
-/// use bilevel::whole_file::write_whole_by;
+/// use bilevel::files::whole_file::write_whole_by;
 /// use std::io::Write;
 /// let path = std::env::temp_dir().join(format!("bilevel-doc-whole-by-{}", std::process::id()));
 /// write_whole_by(&path, |file| (0..3).try_for_each(|number| writeln!(file, "{number}")))?;
@@ -45,19 +46,12 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     refuse_irregular(path)?;
     let folder = folder_of(path);
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        // As files are usually made; a temporary file would be for its owner alone.
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    }
-    let prefix = prefix_of(path);
-    let mut file = builder.prefix(&prefix).suffix(UNFINISHED).rand_bytes(LETTERS).tempfile_in(folder)?;
+    let (mut file, beside) = Beside::make(path)?;
     // Some network file systems have no locks; there the user has to see that no two processes write to one folder.
-    let _ = file.as_file().try_lock();
-    write(file.as_file_mut())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
+    let _ = file.try_lock();
+    write(&mut file)?;
+    file.sync_all()?;
+    beside.rename(path)?;
     // A rename is on the disk only when its folder is. Not every system lets one open a folder.
     if cfg!(unix) {
         File::open(folder)?.sync_all()?;
@@ -68,7 +62,7 @@ pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) 
 /// Takes away what a kill left half-written in a folder; what another process writes just now stays.
 ///
 /// ```
-/// use bilevel::whole_file::remove_unfinished;
+/// use bilevel::files::whole_file::remove_unfinished;
 /// let folder = std::env::temp_dir().join(format!("bilevel-doc-unfinished-{}", std::process::id()));
 /// std::fs::create_dir_all(&folder)?;
 /// std::fs::write(folder.join(".result.json.aB3dE6gH9jK2.unfinished"), "{\"outer_lo")?;
@@ -84,7 +78,7 @@ pub fn remove_unfinished(folder: &Path) -> Result<()> {
 /// The same for one file, where the folder is somebody else's.
 ///
 /// ```
-/// bilevel::whole_file::remove_unfinished_of("no/such/folder/report.html".as_ref())?;
+/// bilevel::files::whole_file::remove_unfinished_of("no/such/folder/report.html".as_ref())?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn remove_unfinished_of(path: &Path) -> Result<()> {
@@ -98,7 +92,7 @@ pub fn remove_unfinished_of(path: &Path) -> Result<()> {
 /// True for the name of a file that is being written, or was when its process was killed.
 ///
 /// ```
-/// use bilevel::whole_file::is_unfinished;
+/// use bilevel::files::whole_file::is_unfinished;
 /// assert!(is_unfinished(".result.json.aB3dE6gH9jK2.unfinished".as_ref()));
 /// assert!(!is_unfinished("symphony.unfinished".as_ref()));
 /// ```
@@ -109,6 +103,50 @@ pub fn is_unfinished(name: &OsStr) -> bool {
         (before.len() > 1 && before.ends_with(b".")).then_some(letters)
     };
     letters().is_some_and(|letters| letters.iter().all(u8::is_ascii_alphanumeric))
+}
+
+/// A file that is being written beside its place; it is removed unless it is renamed.
+struct Beside(Option<PathBuf>);
+
+impl Beside {
+    /// Makes it exclusively, as files are usually made, under a name that nobody can foresee.
+    fn make(path: &Path) -> Result<(File, Self)> {
+        loop {
+            let mut name = prefix_of(path);
+            name.push(letters());
+            name.push(UNFINISHED);
+            let beside = folder_of(path).join(name);
+            match OpenOptions::new().write(true).create_new(true).open(&beside) {
+                Ok(file) => return Ok((file, Beside(Some(beside)))),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Puts it into its place.
+    fn rename(mut self, path: &Path) -> Result<()> {
+        if let Some(beside) = &self.0 {
+            std::fs::rename(beside, path)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.0 {
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}
+
+/// Letters and digits that nobody can foresee: the standard library's hash maps have random keys from the system.
+fn letters() -> String {
+    const ALL: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let keys = RandomState::new();
+    (0..LETTERS).map(|place| char::from(ALL[(keys.hash_one(place) % ALL.len() as u64) as usize])).collect()
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -126,7 +164,7 @@ fn prefix_of(path: &Path) -> OsString {
 /// through a link writes elsewhere.
 ///
 /// ```
-/// use bilevel::whole_file::refuse_irregular;
+/// use bilevel::files::whole_file::refuse_irregular;
 /// assert!(refuse_irregular("no/such/file".as_ref()).is_ok());
 /// let error = refuse_irregular(&std::env::temp_dir()).unwrap_err();
 /// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
@@ -138,7 +176,7 @@ pub fn refuse_irregular(path: &Path) -> Result<()> {
 /// Opens a file to read it, if it is a regular one or a link to one: to open a pipe may wait for ever.
 ///
 /// ```
-/// let error = bilevel::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
+/// let error = bilevel::files::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
 /// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
 /// ```
 pub fn open_regular(path: &Path) -> Result<File> {
@@ -149,7 +187,7 @@ pub fn open_regular(path: &Path) -> Result<File> {
 /// All that is in a regular file.
 ///
 /// ```
-/// use bilevel::whole_file::read_regular;
+/// use bilevel::files::whole_file::read_regular;
 /// assert!(read_regular("no/such/file".as_ref()).is_err());
 /// ```
 pub fn read_regular(path: &Path) -> Result<Vec<u8>> {

@@ -14,7 +14,7 @@ use bilevel_graph::{Executor, Graph, Program};
 ///
 /// ```
 /// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0)
 ///     .measure("product", |_, l, t| l.0 * t.0)

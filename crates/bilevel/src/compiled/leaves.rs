@@ -11,7 +11,8 @@ use std::ops::Deref;
 /// A clone is another handle to the same memory; [`duplicate`](Self::duplicate) makes a copy.
 ///
 /// ```
-/// use bilevel::{Array, Cpu, Leaves};
+/// use bilevel::programs::Leaves;
+/// use bilevel::{Array, Cpu};
 /// let leaves = Leaves::upload(&Cpu::with_threads(1), &[Array::from_f64([2], vec![1.0, 2.0])?])?;
 /// assert_eq!(leaves.numbers()?, [1.0, 2.0]);
 /// leaves.zero()?;
@@ -88,7 +89,7 @@ impl Leaves {
     /// A copy of one leaf on the host.
     pub fn array(&self, leaf: usize) -> Result<Array> {
         let reason = || format!("there is no leaf {leaf}; there are {}", self.0.len());
-        let buffer = self.0.get(leaf).ok_or_else(|| Error::Problem { reason: reason() })?;
+        let buffer = self.0.get(leaf).ok_or_else(|| Error::Program { reason: reason() })?;
         Ok(buffer.to_array()?)
     }
 
@@ -106,7 +107,7 @@ impl Leaves {
         if self.0.len() == given {
             return Ok(());
         }
-        Err(Error::Problem { reason: format!("{given} leaves were given for {}", self.0.len()) })
+        Err(Error::LeafCount { what: "a list of leaves".into(), found: given, expected: self.0.len() })
     }
 }
 

@@ -27,7 +27,7 @@ impl AnyProblem {
     /// The same problem in another floating-point type.
     pub(crate) fn in_dtype(&self, dtype: DType) -> Result<AnyProblem> {
         if !dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
+            return Err(Error::Type { dtype });
         }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
@@ -44,7 +44,7 @@ impl AnyProblem {
     /// ```
     /// use bilevel::graph::{GradientCheck, Graph};
     /// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
     ///     .inner(|_, l, t| (l.0.exp() * t.0.square()).sum_all())
     ///     .outer(|_, _, t| t.0.sin().sum_all())
     ///     .build()?;

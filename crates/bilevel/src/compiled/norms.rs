@@ -107,7 +107,8 @@ impl Norms {
 ///
 /// ```
 /// use bilevel::parts::LazyNorm;
-/// use bilevel::{Array, Cpu, Leaves};
+/// use bilevel::programs::Leaves;
+/// use bilevel::{Array, Cpu};
 /// let cpu = Cpu::with_threads(1);
 /// let mut norm = LazyNorm::new(&cpu);
 /// let leaves = Leaves::upload(&cpu, &[Array::from_f64([2], vec![3.0, 4.0])?])?;

@@ -100,8 +100,7 @@ pub(crate) fn check(leaves: usize, measures: usize, classes: usize) -> Result<()
     ];
     for (what, count, most) in limits {
         if count > most as usize {
-            let reason = format!("the problem has {count} {what}; random numbers are available for at most {most}");
-            return Err(Error::Problem { reason });
+            return Err(Error::TooMany { what, found: count, most: most as usize });
         }
     }
     Ok(())
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn every_draw_of_a_problem_with_1500_leaves_and_30_metrics_is_another_number() {
         let theta = vec![Leaf(Variable::constant([], 0.0)); 1500];
-        let mut builder = Problem::new(Leaf(Variable::constant([], 0.5)), theta)
+        let mut builder = Problem::builder(Leaf(Variable::constant([], 0.5)), theta)
             .inner(|s, l, t| t.iter().fold(s.normal([]), |sum, t| sum + (t.0 - l.0).square()))
             .outer(|s, _, t| t[0].0.square() + s.normal([]));
         for measure in 0..30 {

@@ -20,8 +20,9 @@ type Groups = Vec<(String, Vec<Option<usize>>)>;
 ///
 /// ```
 /// use bilevel::graph::{Graph, Program, gradient_or_zeros};
-/// use bilevel::{Cpu, Key, Leaf, Problem, Routine, Session, Trace, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::programs::{Routine, Trace};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0)
 ///     .build()?;
@@ -57,7 +58,7 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// Compiles a program made from a [`Trace`](crate::Trace) of the session's problem, in the problem's precision, and
+    /// Compiles a program made from a [`Trace`](crate::programs::Trace) of the session's problem, in the problem's precision, and
     /// binds it to the data.
     pub fn new(program: &Program, session: &Session) -> Result<Self> {
         // Derivatives are in it by now, so all products of a run round alike.
@@ -259,7 +260,7 @@ impl Routine {
     }
 
     /// Runs the program for these step numbers, which are also the counters of what is random. A program that reads a
-    /// [`Stream`](crate::Stream) is run step by step, each with its batch.
+    /// [`Stream`](crate::data::Stream) is run step by step, each with its batch.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
         self.run_with(steps, true)
     }
@@ -268,8 +269,9 @@ impl Routine {
     ///
     /// ```
     /// use bilevel::graph::{Graph, Program};
-    /// use bilevel::{Cpu, Key, Leaf, Problem, Routine, Session, Trace, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 1.0)))
+    /// use bilevel::programs::{Routine, Trace};
+    /// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 1.0)))
     ///     .inner(|_, l, t| (t.0 - l.0).square())
     ///     .outer(|_, _, t| t.0)
     ///     .build()?;
@@ -294,7 +296,7 @@ impl Routine {
         let Some(key) = self.drawn_with else {
             let reason =
                 "this program reads a stream, whose batches depend on a key; set one with set_key or bind_point";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::Program { reason: reason.into() });
         };
         for stretch in feed.stretches(steps.clone()) {
             feed.fill(key, stretch.start, &steps)?;
@@ -320,8 +322,7 @@ impl Routine {
 
 fn bind_each(run: &mut dyn Runnable, name: &str, places: &[Option<usize>], leaves: &Leaves) -> Result<()> {
     if places.len() != leaves.len() {
-        let reason = format!("{} leaves were given for {name}, which has {}", leaves.len(), places.len());
-        return Err(Error::Problem { reason });
+        return Err(Error::LeafCount { what: name.into(), found: leaves.len(), expected: places.len() });
     }
     for (place, buffer) in places.iter().zip(leaves.iter()) {
         if let Some(input) = place {
@@ -335,7 +336,7 @@ fn count(prefix: &str, wanted: usize, given: usize) -> Result<()> {
     if wanted == given {
         return Ok(());
     }
-    Err(Error::Problem { reason: format!("{given} values were given for the group '{prefix}', which has {wanted}") })
+    Err(Error::LeafCount { what: format!("the group '{prefix}'"), found: given, expected: wanted })
 }
 
 /// The places of a group; a group or a member that the program does not have is an error that says so.
@@ -349,7 +350,7 @@ fn whole<'a>(
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
         let kept = if kind == "input" { "; nothing depends on it unless it is kept with keep_input" } else { "" };
         let reason = format!("this program has no {kind}s {prefix}.0, {prefix}.1, …{kept}; its groups are: {known}");
-        return Err(Error::Problem { reason });
+        return Err(Error::Program { reason });
     };
     // One that is not there must not let the others move up.
     Ok(places.iter().enumerate().map(move |(number, place)| {
@@ -359,7 +360,7 @@ fn whole<'a>(
                  keep_input"
             )
         };
-        place.ok_or_else(|| Error::Problem { reason: reason() })
+        place.ok_or_else(|| Error::Program { reason: reason() })
     }))
 }
 

@@ -1,12 +1,13 @@
 //! A problem on an executor.
 
+use crate::Result;
 use crate::compiled::key::Key;
 use crate::compiled::state::State;
 use crate::outer::stopping::StopSignal;
 use crate::problem::AnyProblem;
 use crate::problem::feeding::loader::Loader;
 use crate::problem::feeding::stream::Streamed;
-use crate::{Evaluator, Result};
+use crate::training::Evaluator;
 use bilevel_graph::{Buffer, Executor, Precision};
 use std::sync::Arc;
 
@@ -14,14 +15,17 @@ use std::sync::Arc;
 /// session.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, LangevinAdjoint, Leaf, Method, Problem, Rmd, Session, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::methods::{LangevinAdjoint, Rmd};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::new())?;
 /// // Both methods, and the evaluator, work on the same data.
-/// let mut methods = [Rmd::default().prepare_in(&session)?, LangevinAdjoint::default().prepare_in(&session)?];
+/// let inner = InnerLoop::default();
+/// let rmd = Rmd::default().prepare_in(&session, &inner)?;
+/// let mut methods = [rmd, LangevinAdjoint::default().prepare_in(&session, &inner)?];
 /// let mut evaluator = session.evaluator()?;
 /// for method in &mut methods {
 ///     let mut state = session.state(Key::from_seed(1))?;

@@ -17,7 +17,7 @@ pub(crate) const THETA: u32 = 2;
 ///
 /// ```
 /// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([], 3.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0.sum_all()).square())
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
@@ -30,6 +30,7 @@ pub(crate) const THETA: u32 = 2;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct State {
     /// λ, leaf by leaf.
     pub lambda: Leaves,
@@ -107,13 +108,5 @@ impl State {
             self.memory = other.memory.duplicate(executor)?;
             Ok(())
         }
-    }
-
-    /// The method's memory, made as zeros like θ at first.
-    pub(crate) fn warm(&mut self, executor: &dyn Executor) -> Result<Leaves> {
-        if self.memory.is_empty() {
-            self.memory = self.theta.zeros_like(executor)?;
-        }
-        Ok(self.memory.clone())
     }
 }

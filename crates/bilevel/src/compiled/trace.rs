@@ -1,6 +1,8 @@
 //! A problem as tensors on a graph.
 
 use crate::compiled::purpose::{Caller, Purpose};
+use crate::generalisation::row_losses::MAX_BLOCKS;
+use crate::generalisation::rows::Part;
 use crate::problem::AnyProblem;
 use crate::problem::feeding::finite_sum::FiniteSum;
 use crate::problem::feeding::sources::{Read, Sources};
@@ -10,12 +12,13 @@ use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
 
 /// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
-/// graph, and a [`Routine`](crate::Routine) sets them by name.
+/// graph, and a [`Routine`](crate::programs::Routine) sets them by name.
 ///
 /// ```
 /// use bilevel::graph::{Graph, gradient};
-/// use bilevel::{Leaf, Problem, Trace, Variable, or_zeros};
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([3], 0.0)))
+/// use bilevel::programs::{Trace, or_zeros};
+/// use bilevel::{Leaf, Problem, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([3], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
 ///     .outer(|_, _, t| t.0.sum_all())
 ///     .build()?;
@@ -147,6 +150,29 @@ impl<'g> Trace<'g> {
         scope.check().and(loss)
     }
 
+    /// The outer loss on the rows of a part, row by row, or block by block where the problem does not say it row by row.
+    pub(crate) fn row_losses(&self, part: Part, counter: Tensor) -> Result<Tensor> {
+        let theta = self.whole(&self.seen(&self.theta));
+        if let Some(rows) = &self.problem.outer_rows {
+            let scope = self.scope(counter, Caller::Outer).seeing(part, None);
+            let losses = rows(&scope, &self.lambda, &theta);
+            let losses = scope.check().and(losses)?;
+            return Ok(losses.reshape([losses.len()]));
+        }
+        let blocks = self.problem.rows_of(part).min(MAX_BLOCKS);
+        let one = |block: usize| {
+            let scope = self.scope(counter, Caller::Outer).seeing(part, Some((block, blocks)));
+            let outer = self.problem.outer_plain.as_ref().unwrap_or(&self.problem.outer);
+            let loss = outer(&scope, &self.lambda, &theta);
+            Ok(scope.check().and(loss)?.reshape([1]))
+        };
+        let all: Vec<Tensor> = (0..blocks).map(one).collect::<Result<_>>()?;
+        match all.split_first() {
+            Some((first, rest)) => Ok(first.concat(rest, 0).check()?),
+            None => Err(Error::Data { what: format!("the {part} part of the tables"), reason: "has no rows".into() }),
+        }
+    }
+
     /// Over how many minibatches the inner and the outer loss are means.
     pub(crate) fn finite_sums(&self) -> Result<[FiniteSum; 2]> {
         let theta = self.whole(&self.seen(&self.theta));
@@ -217,14 +243,18 @@ impl<'g> Trace<'g> {
         let slope = gradient(self.inner(&self.theta, counter)?, &self.theta)?;
         if slope.iter().all(Option::is_none) {
             let reason = "the inner loss does not depend on θ, so there is nothing to train; use θ in .inner(…)";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::Loss { reason: reason.into() });
         }
         gradient(self.outer(&self.theta, counter)?, &self.theta)?;
         for ((name, _), measure) in self.problem.measures.iter().zip(self.measures(counter)?) {
             if measure.shape().iter().product::<usize>() != 1 {
-                let reason = format!("measure '{name}' must be one number, but has the shape {:?}", measure.shape());
-                return Err(Error::Problem { reason });
+                let found = measure.shape().to_vec();
+                return Err(Error::Shape { what: format!("measure '{name}'"), found, expected: vec![] });
             }
+        }
+        // The guard of a run evaluates the outer loss there.
+        if self.problem.rows_of(Part::HeldOut) > 0 && !self.problem.judged_by_evidence {
+            self.row_losses(Part::HeldOut, counter)?;
         }
         if let Some(start) = self.start()? {
             let fits = start.len() == self.theta.len()
@@ -232,7 +262,7 @@ impl<'g> Trace<'g> {
             if !fits {
                 let shapes: Vec<_> = start.iter().map(|t| t.shape()).collect();
                 let reason = format!("θ⁰(λ) must have θ's structure and shapes, but gives {shapes:?}");
-                return Err(Error::Problem { reason });
+                return Err(Error::Loss { reason });
             }
         }
         Ok(())

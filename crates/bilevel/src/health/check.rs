@@ -6,7 +6,7 @@
 //!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
 //!
 //! The first is what methods that follow the training compute, the second what implicit methods aim at. Where training comes
-//! to rest they are the same. A method that does not train by plain descent at its step ([`LoopUse`]) is compared with the
+//! to rest they are the same. A method that does not train by plain descent at its step ([`Descent`](crate::methods::Descent)) is compared with the
 //! minimum alone, which is then trained for with a step that suits the curvature. Of a step or a direction ([`Output`]), whose
 //! length is the method's own, only the angle is compared.
 
@@ -16,14 +16,15 @@ use crate::compiled::session::Session;
 use crate::compiled::state::{Snapshot, State};
 use crate::error::require;
 use crate::health::curvature::Curvature;
-use crate::health::probe::InnerTime;
+use crate::hypergradient::Method;
 use crate::hypergradient::loop_use::{LoopUse, Output};
 use crate::hypergradient::parts::implicit::{Ending, Implicit};
-use crate::hypergradient::{Estimator, Method};
-use crate::inner::walk::InnerLoop;
+use crate::inner::inner_loop::InnerLoop;
+use crate::methods::{IftCg, Imaml};
+use crate::optimizers::InnerOptimizer;
 use crate::problem::variable::{Role, Variable};
 use crate::problem::{AnyProblem, leaf_name};
-use crate::{Error, IftCg, Imaml, InnerOptimizer, Result};
+use crate::{Error, Result};
 use bilevel_cpu::Cpu;
 use bilevel_graph::random::fill_normal_f64;
 use bilevel_graph::{Array, CheckReport, CheckRow, DType, Executor, GradientCheck, Graph};
@@ -52,7 +53,10 @@ const SOLVE: usize = 500;
 pub struct Check<'p> {
     pub(crate) problem: &'p AnyProblem,
     pub(crate) executor: Option<Box<dyn Executor>>,
-    pub(crate) methods: Vec<Box<dyn Method>>,
+    /// Each with its own inner loop, if it was given one.
+    pub(crate) methods: Vec<(Box<dyn Method>, Option<InnerLoop>)>,
+    /// Of the run, for the others; each method's usual one if there is none.
+    pub(crate) inner: Option<InnerLoop>,
     pub(crate) seed: u64,
     pub(crate) at: Option<Snapshot>,
     directions: usize,
@@ -64,16 +68,17 @@ impl AnyProblem {
     /// Checks the derivatives of both losses, and what methods find, at the start of a run or anywhere else.
     ///
     /// ```
-    /// use bilevel::{IftCg, Leaf, Problem, Rmd, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([2], 0.0)))
+    /// use bilevel::prelude::*;
+    /// let problem = Problem::builder(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([2], 0.0)))
     ///     .inner(|_, l, t| ((t.0 - 1.0).square() + l.0.exp() * t.0.square()).sum_all())
     ///     .outer(|_, _, t| (t.0 - 0.3).square().sum_all())
     ///     .build()?;
     /// // Five steps are not enough to come to the minimum.
     /// let report = problem
     ///     .check()
-    ///     .method(Rmd { step: 0.05, steps: 5, ..Rmd::default() })
-    ///     .method(IftCg { step: 0.05, steps: 5, ..IftCg::default() })
+    ///     .method(Rmd::default())
+    ///     .method(IftCg::default())
+    ///     .inner(InnerLoop::new(0.05, 5))
     ///     .run()?;
     /// assert!(report.passed(1e-6), "{report}");
     /// let [rmd, ift] = &report.methods[..] else { panic!("there are two") };
@@ -83,14 +88,26 @@ impl AnyProblem {
     /// ```
     pub fn check(&self) -> Check<'_> {
         let (executor, methods, at, curvature) = (None, vec![], None, None);
-        Check { problem: self, executor, methods, seed: 0, at, directions: 8, draws: 1, curvature }
+        Check { problem: self, executor, methods, inner: None, seed: 0, at, directions: 8, draws: 1, curvature }
     }
 }
 
 impl Check<'_> {
     /// Checks this method as well; there may be several.
     pub fn method(mut self, method: impl Method + 'static) -> Self {
-        self.methods.push(Box::new(method));
+        self.methods.push((Box::new(method), None));
+        self
+    }
+
+    /// As [`method`](Self::method), with an inner loop that is this method's alone.
+    pub fn method_with(mut self, method: impl Method + 'static, inner: InnerLoop) -> Self {
+        self.methods.push((Box::new(method), Some(inner)));
+        self
+    }
+
+    /// Runs this inner loop, for all methods that were given none, instead of the usual one of each.
+    pub fn inner(mut self, inner: InnerLoop) -> Self {
+        self.inner = Some(inner);
         self
     }
 
@@ -148,7 +165,11 @@ impl Check<'_> {
         };
         let sizes = (self.directions, self.draws);
         let mut bench = Bench::new(self.problem, &*executor, state, sizes, (run_key, curvature.largest))?;
-        Ok(self.methods.iter().map(|method| bench.report(&**method)).collect())
+        Ok(self
+            .methods
+            .iter()
+            .map(|(method, own)| bench.report(&**method, loop_of(own.or(self.inner), &**method)))
+            .collect())
     }
 
     /// Does all of it. What goes wrong with a single method is in its report. If derivatives cannot be compared at the
@@ -156,7 +177,7 @@ impl Check<'_> {
     pub fn run(self) -> Result<ProblemReport> {
         require(self.directions > 0, "directions", 0.0, "at least 1")?;
         require(self.draws > 0, "draws", 0.0, "at least 1")?;
-        let Check { problem, executor, methods, seed, at, directions, draws, curvature } = self;
+        let Check { problem, executor, methods, inner: given_loop, seed, at, directions, draws, curvature } = self;
         let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));
         let run_key = Key::from_seed(seed);
         let given = match at {
@@ -190,11 +211,12 @@ impl Check<'_> {
         let bench = |at| Bench::new(problem, &*executor, at, (directions, draws), (run_key, curvature.largest));
         let (mut here, mut nearby) = (bench(given)?, moved.map(|_| bench(state)).transpose()?);
         report.directions = here.directions.len();
-        for method in methods {
-            let found = here.report(&*method);
+        for (method, own) in methods {
+            let inner = loop_of(own.or(given_loop), &*method);
+            let found = here.report(&*method, inner);
             // Zeros say as little of a method as of a loss.
             report.methods.push(match &mut nearby {
-                Some(nearby) if found.norm() == Ok(0.0) => nearby.report(&*method),
+                Some(nearby) if found.norm() == Ok(0.0) => nearby.report(&*method, inner),
                 _ => found,
             });
         }
@@ -259,6 +281,7 @@ fn farthest(a: &Snapshot, b: &Snapshot) -> f64 {
 
 /// That a check was made near the given point instead of at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Moved {
     /// The largest change of a number.
     pub by: f64,
@@ -279,6 +302,7 @@ impl fmt::Display for Moved {
 
 /// How far two derivatives agree along the directions they were compared in.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Agreement {
     /// Norm of the difference over the norm of the reference.
     pub error: f64,
@@ -296,7 +320,7 @@ impl Agreement {
         let (own, size) = (euclidean(found), euclidean(along));
         if own == 0.0 && size == 0.0 {
             let reason = "both derivatives are exactly 0 here, so the comparison says nothing";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::NoReference { reason: reason.into() });
         }
         let scale = if output.has_own_length() && own > 0.0 { size / own } else { 1.0 };
         let (error, cosine) = distance(&found.iter().map(|v| v * scale).collect::<Vec<_>>(), along);
@@ -322,12 +346,12 @@ pub(crate) fn distance(found: &[f64], reference: &[f64]) -> (f64, f64) {
 
 /// The mean hypergradient of a method over draws, each from the same state, and whether it keeps something warm.
 pub(crate) fn mean_hypergradient(
-    method: &dyn Method,
+    (method, inner): (&dyn Method, &InnerLoop),
     session: &Session,
     state: &Snapshot,
     keys: &[Key],
 ) -> Result<(Vec<f64>, bool)> {
-    let mut estimator: Box<dyn Estimator> = method.prepare_in(session)?;
+    let mut estimator = method.prepare_in(session, inner)?;
     let (mut mean, mut keeps) = (vec![], false);
     for &key in keys {
         let mut state = State::from_snapshot(state, session.executor())?;
@@ -353,6 +377,7 @@ pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
 
 /// What a method finds at this point, compared with both references.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MethodReport {
     /// The method.
     pub method: &'static str,
@@ -453,6 +478,7 @@ impl MethodReport {
 
 /// What was found of a problem. Prints as a page.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ProblemReport {
     /// Derivatives of the inner loss.
     pub inner: CheckReport,
@@ -583,7 +609,12 @@ struct Reference {
 }
 
 /// An inner loop, and how it is used.
-type Loop = (InnerTime, LoopUse);
+type Loop = (InnerLoop, LoopUse);
+
+/// The loop of the run, or the usual one of a method.
+pub(crate) fn loop_of(given: Option<InnerLoop>, method: &dyn Method) -> InnerLoop {
+    given.unwrap_or_else(|| method.usual_loop())
+}
 
 /// Where methods are compared.
 struct Bench {
@@ -642,13 +673,13 @@ impl Bench {
         self.directions.iter().map(|d| d.iter().zip(vector).map(|(d, v)| d * v).sum()).collect()
     }
 
-    fn mean(&self, method: &dyn Method) -> Result<(Vec<f64>, bool)> {
-        mean_hypergradient(method, &self.session, &self.state, &self.keys)
+    fn mean(&self, method: &dyn Method, inner: &InnerLoop) -> Result<(Vec<f64>, bool)> {
+        mean_hypergradient((method, inner), &self.session, &self.state, &self.keys)
     }
 
     /// The mean over draws of the last of a few hypergradients at this λ, which leave θ and the memory to the next.
-    fn warm(&self, method: &dyn Method) -> Result<Vec<f64>> {
-        let mut estimator = method.prepare_in(&self.session)?;
+    fn warm(&self, method: &dyn Method, inner: &InnerLoop) -> Result<Vec<f64>> {
+        let mut estimator = method.prepare_in(&self.session, inner)?;
         let mut mean = vec![];
         for &key in &self.keys {
             let mut state = State::from_snapshot(&self.state, self.session.executor())?;
@@ -662,61 +693,66 @@ impl Bench {
         Ok(mean)
     }
 
-    fn report(&mut self, method: &dyn Method) -> MethodReport {
-        MethodReport { method: method.name(), output: method.output(), found: self.find(method) }
+    fn report(&mut self, method: &dyn Method, inner: InnerLoop) -> MethodReport {
+        MethodReport { method: method.name(), output: method.output(), found: self.find(method, inner) }
     }
 
-    fn find(&mut self, method: &dyn Method) -> Result<Found> {
-        let (found, cold) = self.mean(method)?;
-        let Some(time) = method.inner_time() else {
-            let reason = "the method does not describe its inner loop; implement Method::inner_time";
-            let unknown = Error::Problem { reason: reason.into() };
-            return Ok(Found { norm: euclidean(&found), cold, training: Err(unknown.clone()), minimum: Err(unknown) });
-        };
-        // What a method averages over does not change the training.
-        let time = InnerTime { mean_kept: None, ..time };
-        let key = (time, method.loop_use());
+    fn find(&mut self, method: &dyn Method, inner: InnerLoop) -> Result<Found> {
+        let (found, cold) = self.mean(method, &inner)?;
+        // Neither what a method averages over nor which steps it keeps changes the training.
+        let used = LoopUse { scales_indirect: false, ..method.loop_use() };
+        let key = (InnerLoop { burn_in: 0, ..inner }, used);
         if !self.references.iter().any(|(known, ..)| *known == key) {
-            self.references.push((key, [self.training(time, key.1), self.minimum(time, key.1)]));
+            self.references.push((key, [self.training(inner, used), self.minimum(inner, used)]));
         }
         let along = self.along(&found);
         // A memory that is empty at first says nothing of what the method finds in a run.
-        let warm = if cold { self.along(&self.warm(method)?) } else { along.clone() };
+        let warm = if cold { self.along(&self.warm(method, &inner)?) } else { along.clone() };
         let known = self.references.iter().find(|(known, ..)| *known == key);
         let against = |along: &[f64], reference: &Result<Reference>| {
             Agreement::of(along, reference.as_ref().map_err(Clone::clone)?, method.output())
         };
         let (training, minimum) = match known {
             Some((_, [training, minimum])) => (against(&along, training), against(&warm, minimum)),
-            None => return Err(Error::Problem { reason: "no reference was computed".into() }),
+            None => return Err(Error::NoReference { reason: "no reference was computed".into() }),
         };
         Ok(Found { norm: euclidean(&found), cold, training, minimum })
     }
 
+    /// Refuses a reference for a problem that is judged by the evidence: neither reference is its derivative.
+    fn has_outer_loss(&self) -> Result<()> {
+        let reason = "the evidence is a mean over a chain, which no single training or minimum gives; look at its standard error, \
+                      and compare with a chain of twice the length";
+        match self.session.problem().judged_by_evidence {
+            true => Err(Error::NoReference { reason: reason.into() }),
+            false => Ok(()),
+        }
+    }
+
     /// The strength of a proximal term, where the inner loop has one.
-    fn proximal(&self, time: InnerTime) -> Result<Option<f64>> {
-        if time.added_curvature == 0.0 {
+    fn proximal(&self, used: LoopUse) -> Result<Option<f64>> {
+        if used.added_curvature == 0.0 {
             return Ok(None);
         }
-        Imaml { rho: time.added_curvature, ..Imaml::default() }.applies(self.session.problem())?;
-        Ok(Some(time.added_curvature))
+        Imaml { rho: used.added_curvature, ..Imaml::default() }.applies(self.session.problem())?;
+        Ok(Some(used.added_curvature))
     }
 
     /// By central differences of whole trainings, with two steps of λ to see how well they are known:
     ///
     ///   D(ε) = (F(λ + ε·u) − F(λ − ε·u)) / 2ε,   (4·D(ε/2) − D(ε)) / 3
-    fn training(&self, time: InnerTime, used: LoopUse) -> Result<Reference> {
-        if !used.is_plain() {
+    fn training(&self, inner: InnerLoop, used: LoopUse) -> Result<Reference> {
+        self.has_outer_loss()?;
+        if !used.descent.is_plain() {
             let reason = "the method does not train by plain descent, so only the minimum can be compared";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::NoReference { reason: reason.into() });
         }
-        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
-        let ending = Ending { scale: 1.0, proximal: self.proximal(time)? };
+        let ending = Ending { scale: 1.0, proximal: self.proximal(used)? };
         let mut train = Implicit::new(&self.session, inner, ending)?;
         let mut loss = |direction: &[f64], by: f64| -> Result<f64> {
             let mut sum = 0.0;
             for &key in &self.keys {
-                sum += train.descend(&self.moved(direction, by)?, key)?.outer_loss;
+                sum += train.descend(&self.moved(direction, by)?, key, inner.step)?.outer_loss;
             }
             Ok(sum / self.keys.len() as f64)
         };
@@ -742,7 +778,7 @@ impl Bench {
         }
         if along.iter().any(|d| !d.is_finite()) {
             let reason = "the outer loss after a training with a λ nearby is not finite: take a smaller inner step";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::NoReference { reason: reason.into() });
         }
         Ok(Reference { along, doubt: euclidean(&doubts) })
     }
@@ -750,33 +786,35 @@ impl Bench {
     /// By an implicit solve where a long training without noise ends, and one of twice the length. A method whose step is
     /// not that of plain descent has a reference with a step of 1 over the curvature, or with the first smaller one that
     /// converges, for the curvature may be larger on the way.
-    fn minimum(&self, time: InnerTime, used: LoopUse) -> Result<Reference> {
-        if used.is_plain() {
-            return self.minimum_by(time, time.step);
+    fn minimum(&self, inner: InnerLoop, used: LoopUse) -> Result<Reference> {
+        self.has_outer_loss()?;
+        if used.descent.is_plain() {
+            return self.minimum_by(inner, used);
         }
-        let first = if self.curvature > 0.0 { 1.0 / self.curvature } else { time.step };
-        let plain = InnerTime { optimizer: InnerOptimizer::Sgd, ..time };
-        let mut found = self.minimum_by(plain, first);
+        let first = if self.curvature > 0.0 { 1.0 / self.curvature } else { inner.step };
+        let plain = |step: f64| InnerLoop { step, optimizer: InnerOptimizer::Sgd, ..inner };
+        let mut found = self.minimum_by(plain(first), used);
         for smaller in [4.0, 16.0, 64.0] {
             if found.is_ok() {
                 break;
             }
-            found = self.minimum_by(plain, first / smaller);
+            found = self.minimum_by(plain(first / smaller), used);
         }
         found
     }
 
-    fn minimum_by(&self, time: InnerTime, step: f64) -> Result<Reference> {
+    fn minimum_by(&self, inner: InnerLoop, used: LoopUse) -> Result<Reference> {
         let parameters = self.session.problem().sizes().1;
-        let (iterations, rho) = ((2 * parameters + 10).min(SOLVE), self.proximal(time)?);
+        let (iterations, rho) = ((2 * parameters + 10).min(SOLVE), self.proximal(used)?);
         let at = |steps: usize| -> Result<(Vec<f64>, bool)> {
-            let InnerTime { optimizer, .. } = time;
+            let InnerLoop { step, optimizer, .. } = inner;
+            let long = InnerLoop { optimizer, ..InnerLoop::new(step, steps) };
             match rho {
-                Some(rho) => self.mean(&Imaml { step, steps, rho, iterations, optimizer, ..Imaml::default() }),
-                None => self.mean(&IftCg { step, steps, iterations, optimizer, ..IftCg::default() }),
+                Some(rho) => self.mean(&Imaml { rho, iterations, ..Imaml::default() }, &long),
+                None => self.mean(&IftCg { iterations, ..IftCg::default() }, &long),
             }
         };
-        let long = time.steps.saturating_mul(10).clamp(1000, 100_000);
+        let long = inner.steps.saturating_mul(10).clamp(1000, 100_000);
         let (once, twice) = (self.along(&at(long)?.0), self.along(&at(2 * long)?.0));
         let change: Vec<f64> = once.iter().zip(&twice).map(|(a, b)| a - b).collect();
         let doubt = euclidean(&change);
@@ -787,7 +825,7 @@ impl Bench {
                 2 * long,
                 doubt / euclidean(&twice)
             );
-            return Err(Error::Problem { reason });
+            return Err(Error::NoReference { reason });
         }
         Ok(Reference { along: twice, doubt })
     }

@@ -34,7 +34,7 @@ const FLAT: f64 = 1e-6;
 /// The extremes of the Hessian's spectrum.
 ///
 /// ```
-/// let curvature = bilevel::Curvature { largest: 2.0, smallest: 0.5, products: 7, converged: true };
+/// let curvature = bilevel::diagnostics::Curvature { largest: 2.0, smallest: 0.5, products: 7, converged: true };
 /// assert_eq!(curvature.condition(), Some(4.0));
 /// assert_eq!(
 ///     curvature.to_string(),
@@ -57,7 +57,7 @@ impl Curvature {
     /// The extremes of both, measured at two points.
     ///
     /// ```
-    /// use bilevel::Curvature;
+    /// use bilevel::diagnostics::Curvature;
     /// let here = Curvature { largest: 2.0, smallest: 0.5, products: 7, converged: true };
     /// let there = Curvature { largest: 1.0, smallest: -0.5, products: 8, converged: true };
     /// assert_eq!(here.with(there), Curvature { largest: 2.0, smallest: -0.5, products: 15, converged: true });
@@ -74,7 +74,7 @@ impl Curvature {
     /// Along some direction the inner loss curves downwards, by more than rounding.
     ///
     /// ```
-    /// let saddle = bilevel::Curvature { largest: 2.0, smallest: -0.5, products: 2, converged: true };
+    /// let saddle = bilevel::diagnostics::Curvature { largest: 2.0, smallest: -0.5, products: 2, converged: true };
     /// assert!(saddle.is_negative() && !saddle.is_singular() && saddle.condition().is_none());
     /// ```
     pub fn is_negative(&self) -> bool {
@@ -112,7 +112,7 @@ impl AnyProblem {
     ///
     /// ```
     /// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
     ///     .inner(|_, l, t| (l.0.exp() * t.0.square()).sum_all())
     ///     .outer(|_, _, t| t.0.sin().sum_all())
     ///     .build()?;
@@ -207,9 +207,7 @@ fn lanczos(most: usize, rounding: f64, mut iterate: impl FnMut() -> Result<(f64,
     loop {
         let (a, b) = iterate()?;
         if !a.is_finite() || !b.is_finite() {
-            let reason =
-                "the inner loss has no finite second derivative here; look for a root, logarithm or division at 0";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::UndefinedCurvature);
         }
         alpha.push(a);
         let (values @ [smallest, largest], products) = (extremes(&alpha, &beta), alpha.len());
@@ -281,7 +279,7 @@ mod tests {
     /// L_T = ½·θᵀ·diag(spectrum)·θ.
     fn of(spectrum: &[f64], dtype: DType) -> Curvature {
         let size = spectrum.len();
-        let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([size], 0.3)))
+        let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([size], 0.3)))
             .dtype(dtype)
             .data("spectrum", Array::from_values([size], spectrum, dtype).unwrap())
             .inner(|s, l, t| (s.data("spectrum") * (t.0 - l.0).square()).sum_all() * 0.5)

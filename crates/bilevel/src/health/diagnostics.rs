@@ -1,6 +1,6 @@
 //! What was seen beside a hypergradient, and what of it a person should know.
 
-use crate::hypergradient::loop_use::LoopUse;
+use crate::hypergradient::loop_use::Descent;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -13,18 +13,23 @@ const BURST: f64 = 0.1;
 /// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
+/// Heat of minibatches above this share of the temperature changes what a chain samples.
+const WARM_SHARE: f64 = 0.1;
+
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
-/// use bilevel::{Cpu, HpoSgld, Key, Leaf, Method, Problem, Session, Variable, Warning};
+/// use bilevel::diagnostics::Warning;
+/// use bilevel::methods::HpoSgld;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // The inner curvature is 1, so 20 steps of 0.01 go a fifth of the way, and the kept ones have the mean number 15.5.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
 ///     .build()?;
-/// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
+/// let inner = InnerLoop { burn_in: 10, ..InnerLoop::new(0.01, 20).at_temperature(1e-6) };
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = method.prepare_in(&session)?;
+/// let mut estimator = HpoSgld::default().prepare_in(&session, &inner)?;
 /// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
 /// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
@@ -32,6 +37,7 @@ const GROWTH: f64 = 10.0;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Diagnostics {
     /// ‖f_θ‖ at the last θ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,10 +48,10 @@ pub struct Diagnostics {
     /// The Rayleigh quotient of the inner Hessian along f_θ at the last θ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curvature: Option<f64>,
-    /// How the method uses the inner step.
-    #[serde(default, skip_serializing_if = "LoopUse::is_plain")]
-    pub loop_use: LoopUse,
-    /// γ times the curvature that the inner steps meet ([`LoopUse::limit`]): the inner loop diverges above 2.
+    /// How θ steps.
+    #[serde(default, skip_serializing_if = "Descent::is_plain")]
+    pub descent: Descent,
+    /// γ times the curvature that the inner steps meet ([`Descent::limit`]): the inner loop diverges above 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_curvature: Option<f64>,
     /// T times that.
@@ -85,6 +91,9 @@ pub struct Diagnostics {
     /// How many independent samples the kept values of f are worth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_samples: Option<f64>,
+    /// The heat that minibatches add to that of the noise, as a share of κ²τ: γ/2 times the mean variance of a gradient's numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minibatch_heat: Option<f64>,
     /// The factor c = γ·curvature·(mean number of the kept steps) by which the indirect term of HPO-SGLD is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indirect_scale: Option<f64>,
@@ -125,12 +134,17 @@ pub enum Warning {
         /// A step below which it would not be above 0, where one was found.
         calm: Option<f64>,
     },
+    /// Minibatches heat the chain, so that it samples at a higher temperature than was asked for.
+    MinibatchHeat {
+        /// What they add, as a share of the temperature.
+        share: f64,
+    },
     /// The inner step is beyond what the curvature allows.
     StepTooLarge {
         /// γ times the curvature that the inner steps meet, above 2.
         step_curvature: f64,
-        /// How the method uses the inner step.
-        loop_use: LoopUse,
+        /// How θ steps.
+        descent: Descent,
     },
     /// The inner loss was much larger where the inner loop ended than where it started.
     InnerLossGrew {
@@ -173,7 +187,7 @@ impl fmt::Display for Warning {
                 match calm {
                     Some(calm) => write!(
                         f,
-                        "take a step below {calm:.2e}, or set shrink_step = true to search for \
+                        "take a step below {calm:.2e}, or set shrink = true in the inner loop to search for \
                          one"
                     ),
                     None => write!(
@@ -183,8 +197,15 @@ impl fmt::Display for Warning {
                     ),
                 }
             }
-            Warning::StepTooLarge { step_curvature, loop_use } => {
-                write!(f, "{}; use a smaller step", loop_use.beyond(*step_curvature))
+            Warning::MinibatchHeat { share } => write!(
+                f,
+                "minibatches heat the chain by {:.0} % of its temperature; an inner step of {:.1e} of this one, or a minibatch as \
+                 many times as large, would make it 10 %",
+                100.0 * share,
+                WARM_SHARE / share
+            ),
+            Warning::StepTooLarge { step_curvature, descent } => {
+                write!(f, "{}; use a smaller step", descent.beyond(*step_curvature))
             }
             Warning::InnerLossGrew { from, to } => write!(
                 f,
@@ -216,8 +237,11 @@ impl Diagnostics {
         if let Some(curvature) = self.least_curvature.filter(|curvature| *curvature < 0.0) {
             found.push(Warning::NotConvex { curvature });
         }
+        if let Some(share) = self.minibatch_heat.filter(|share| *share > WARM_SHARE) {
+            found.push(Warning::MinibatchHeat { share });
+        }
         if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
-            found.push(Warning::StepTooLarge { step_curvature, loop_use: self.loop_use });
+            found.push(Warning::StepTooLarge { step_curvature, descent: self.descent });
         }
         if let Some((from, to)) = self.inner_loss_start.zip(self.inner_loss_end)
             && to - from > GROWTH * (from.abs().max(1.0) + self.inner_loss_heat.unwrap_or(0.0))

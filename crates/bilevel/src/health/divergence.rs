@@ -20,7 +20,7 @@ const SETTLING: u32 = 5;
 /// What most likely made a run diverge.
 ///
 /// ```
-/// assert!(bilevel::Cause::InnerStepTooLarge.advice().contains("inner step"));
+/// assert!(bilevel::diagnostics::Cause::InnerStepTooLarge.advice().contains("inner step"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,7 +53,7 @@ impl Cause {
     /// What to do about it.
     ///
     /// ```
-    /// assert!(bilevel::Cause::OuterStepTooLarge.advice().contains("learning rate"));
+    /// assert!(bilevel::diagnostics::Cause::OuterStepTooLarge.advice().contains("learning rate"));
     /// ```
     pub fn advice(self) -> &'static str {
         match self {
@@ -102,12 +102,13 @@ impl Cause {
 /// What was seen when a run diverged, and what to change.
 ///
 /// ```
-/// use bilevel::{Cause, Diagnosis};
+/// use bilevel::diagnostics::{Cause, Diagnosis};
 /// let diagnosis =
 ///     Diagnosis { iteration: 7, seen: "θ is no longer finite".into(), cause: Cause::InnerStepTooLarge };
 /// assert!(diagnosis.to_string().starts_with("iteration 7: θ is no longer finite; the inner loop diverges"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// The iteration that was given up.
     pub iteration: u32,
@@ -173,6 +174,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// False for one that no run can have left behind.
+    #[cfg(feature = "checkpoints")]
     pub fn is_sound(&self) -> bool {
         let all = [self.inner_loss, self.outer_loss, self.hypergradient, self.memory, self.theta];
         all.iter().all(|gauge| gauge.usual >= 0.0 && gauge.usual.is_finite())

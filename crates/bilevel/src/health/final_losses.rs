@@ -11,7 +11,9 @@ use crate::compiled::routine::Routine;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
 use crate::compiled::trace::Trace;
+use crate::hypergradient::parts::shrinking::Shrinking;
 use crate::hypergradient::{Estimator, Hypergradient, MemoryTable, Method};
+use crate::inner::inner_loop::InnerLoop;
 use bilevel_graph::{Graph, Program};
 
 /// An estimator that adds the losses at the last θ to the hypergradients of another.
@@ -26,10 +28,13 @@ pub(crate) struct FinalLosses {
 }
 
 impl FinalLosses {
-    /// Compiles a method.
-    pub fn new(method: &(impl Method + ?Sized), session: &Session) -> Result<Self> {
-        let steps = method.inner_time().map_or(0, |time| time.steps);
-        Self::around(method.compile(session)?, steps, session)
+    /// Compiles a method with this inner loop, whose γ is reduced where that is asked for.
+    pub fn new(method: &(impl Method + ?Sized), session: &Session, inner: &InnerLoop) -> Result<Self> {
+        let plain = Self::around(method.compile(session, inner)?, inner.steps, session)?;
+        match inner.shrink {
+            true => Self::around(Box::new(Shrinking::new(plain, session)), inner.steps, session),
+            false => Ok(plain),
+        }
     }
 
     /// Completes the hypergradients of an estimator with this many inner steps.
@@ -67,8 +72,8 @@ fn loss_at(routine: &mut Routine, step: u32, state: &State, key: Key) -> Result<
 }
 
 impl Estimator for FinalLosses {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let mut found = self.estimator.estimate(state, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let mut found = self.estimator.estimate(state, key, gamma)?;
         if found.inner_loss.is_nan() {
             found.inner_loss = self.inner_loss(state, key)?;
         }
@@ -84,9 +89,5 @@ impl Estimator for FinalLosses {
 
     fn tables(&self) -> &[MemoryTable] {
         self.estimator.tables()
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.estimator.scale_step(factor)
     }
 }

@@ -12,10 +12,9 @@ use crate::compiled::session::Session;
 use crate::compiled::state::State;
 use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
 use crate::health::divergence::{Cause, Diagnosis};
-use crate::health::probe::InnerTime;
-use crate::hypergradient::loop_use::LoopUse;
+use crate::hypergradient::loop_use::{Descent, LoopUse};
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
-use crate::inner::walk::InnerLoop;
 use crate::{Error, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
 
@@ -30,8 +29,8 @@ pub(crate) struct Circumstances<'a> {
     /// λ and θ where the iteration began.
     pub state: &'a State,
     pub key: Key,
-    /// The inner loop, where the method has one.
-    pub time: Option<InnerTime>,
+    /// The inner loop, whose step is the γ of the iteration.
+    pub inner: InnerLoop,
     /// How the method uses it.
     pub used: LoopUse,
     /// The step of λ before was larger than 1 and than half of λ.
@@ -133,8 +132,8 @@ impl Circumstances<'_> {
 
     /// The cause where the inner steps are too large.
     fn too_large(&self) -> Cause {
-        match self.used {
-            LoopUse::Penalised { .. } => Cause::PenaltyStepTooLarge,
+        match self.used.descent {
+            Descent::Penalised { .. } => Cause::PenaltyStepTooLarge,
             _ => Cause::InnerStepTooLarge,
         }
     }
@@ -142,7 +141,7 @@ impl Circumstances<'_> {
     fn place(&self, step: usize) -> String {
         match step {
             0 => "where training starts".into(),
-            _ if self.time.is_some_and(|time| step == time.steps) => "where training ends".into(),
+            _ if step == self.inner.steps => "where training ends".into(),
             step => format!("after inner step {step}"),
         }
     }
@@ -151,19 +150,21 @@ impl Circumstances<'_> {
     /// too large from the outset sends λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         // What a curvature says of the step holds for plain descent.
-        let Some(time) = self.time.filter(|time| time.optimizer == InnerOptimizer::Sgd) else { return Ok(None) };
+        if self.inner.optimizer != InnerOptimizer::Sgd {
+            return Ok(None);
+        }
         let places = [(self.state, "training"), (self.first, "the run")];
         for (state, what) in places.into_iter().skip(self.leap as usize) {
             let limit = match self.session.curvature(state, self.key, PRODUCTS) {
-                Ok(found) => self.used.limit(time.step, found.largest + time.added_curvature),
-                Err(Error::Problem { .. }) => {
+                Ok(found) => self.used.descent.limit(self.inner.step, found.largest + self.used.added_curvature),
+                Err(Error::UndefinedCurvature) => {
                     let seen = format!("the inner loss has no finite second derivative where {what} starts");
                     return Ok(Some((seen, Cause::InnerLossUndefined)));
                 }
                 Err(error) => return Err(error),
             };
             if let Some(limit) = limit.filter(|limit| *limit > 2.0) {
-                let seen = format!("{seen}; where {what} starts, {}", self.used.beyond(limit));
+                let seen = format!("{seen}; where {what} starts, {}", self.used.descent.beyond(limit));
                 return Ok(Some((seen, self.too_large())));
             }
         }
@@ -179,12 +180,12 @@ impl Circumstances<'_> {
 
     /// Walks the inner loop until a number of the inner loss is not finite.
     fn walk(&self, derivatives: bool) -> Result<Walk> {
-        let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
-        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
-        let mut routine = walk_program(self.session, &inner, (self.used, time.added_curvature))?;
-        inner.place(&mut routine)?;
-        if self.used == LoopUse::Adaptive {
-            routine.set_numbers("seen", [time.step.powi(-2)])?;
+        let gamma = self.inner.step;
+        let steps = if self.used.descent == Descent::Own { 0 } else { self.inner.steps };
+        let mut routine = walk_program(self.session, &self.inner, self.used)?;
+        self.inner.place(&mut routine, gamma)?;
+        if self.used.descent == Descent::Adaptive {
+            routine.set_numbers("seen", [gamma.powi(-2)])?;
         }
         let theta = self.state.theta.duplicate(self.session.executor())?;
         routine.bind_point(&self.state.lambda, &theta, self.key)?;
@@ -211,7 +212,7 @@ impl Circumstances<'_> {
             if !seen.outer.is_finite() || !finite {
                 walk.outer = Some(seen);
             }
-            if seen.step == time.steps {
+            if seen.step == steps {
                 return Ok(walk);
             }
             seen = at(seen.step + 1)?;
@@ -226,7 +227,8 @@ fn undefined(loss: &str, value: f64, derivative: &str) -> String {
     }
 }
 
-fn walk_program(session: &Session, inner: &InnerLoop, (used, added): (LoopUse, f64)) -> Result<Routine> {
+fn walk_program(session: &Session, inner: &InnerLoop, used: LoopUse) -> Result<Routine> {
+    let added = used.added_curvature;
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -248,20 +250,20 @@ fn walk_program(session: &Session, inner: &InnerLoop, (used, added): (LoopUse, f
         .output("outer", outer)
         .output("f_theta", size(f_theta))
         .output("f_lambda", size(f_lambda));
-    let direction: Vec<Tensor> = match used {
-        LoopUse::Plain => slope,
-        LoopUse::Adaptive => {
+    let direction: Vec<Tensor> = match used.descent {
+        Descent::Plain | Descent::Own => slope,
+        Descent::Adaptive => {
             let seen = graph.input("seen.0", [], DType::F64);
             let sum = seen + square_norm(&slope).unwrap_or(seen.zeros_like());
             builder = builder.carry(seen, sum);
             let share = 1.0 / (sum.sqrt() * trace.gamma.convert(DType::F64));
             slope.iter().map(|slope| *slope * share.convert(slope.dtype())).collect()
         }
-        LoopUse::Penalised { penalty } => {
+        Descent::Penalised { penalty } => {
             let product = or_zeros(vjp(&slope, &slope, theta)?, theta);
             f_theta.iter().zip(product).map(|(f, product)| *f / penalty + product * 2.0).collect()
         }
     };
-    builder = inner.step(&trace, &direction, &updates, step).carry(builder);
+    builder = inner.one_step(&trace, &direction, &updates, step).carry(builder);
     Routine::new(&builder.build()?, session)
 }

@@ -11,7 +11,7 @@ use crate::compiled::session::Session;
 use crate::compiled::state::{Snapshot, State};
 use crate::compiled::trace::{Trace, or_zeros};
 use crate::error::require;
-use crate::health::check::{Check, distance, draw_keys, mean_hypergradient, snapshot_in};
+use crate::health::check::{Check, distance, draw_keys, loop_of, mean_hypergradient, snapshot_in};
 use crate::hypergradient::Method;
 use crate::{Error, Result};
 use bilevel_cpu::Cpu;
@@ -50,6 +50,7 @@ impl fmt::Display for Compared {
 
 /// How far one derivative is from itself in full precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PrecisionRow {
     /// Which derivative.
     pub quantity: Compared,
@@ -66,6 +67,7 @@ pub struct PrecisionRow {
 
 /// What a precision costs at one λ and θ: see [`Check::compare_precision`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PrecisionReport {
     /// The precision that was compared with the full one.
     #[serde(with = "crate::health::precision_name")]
@@ -88,16 +90,18 @@ impl Check<'_> {
     /// sample should be averaged over [`draws`](Self::draws).
     ///
     /// ```
-    /// use bilevel::{Array, Compared, DType, Leaf, Precision, Problem, Rmd, Variable};
+    /// use bilevel::diagnostics::Compared;
+    /// use bilevel::methods::Rmd;
+    /// use bilevel::{Array, DType, InnerLoop, Leaf, Precision, Problem, Variable};
     /// let x = Array::from_f32([4, 2], (0..8).map(|i| (i as f32).sin()).collect())?;
-    /// let problem = Problem::new(Leaf(Variable::constant([2, 1], 0.3)), Leaf(Variable::constant([2, 1], 0.7)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([2, 1], 0.3)), Leaf(Variable::constant([2, 1], 0.7)))
     ///     .dtype(DType::F32)
     ///     .data("x", x)
     ///     .inner(|s, l, t| ((s.data("x").matmul(t.0) - 1.0).square().sum_all() + (l.0 * t.0.square()).sum_all()))
     ///     .outer(|s, _, t| (s.data("x").matmul(t.0) - 0.5).square().sum_all())
     ///     .build()?;
-    /// let method = Rmd { step: 0.05, steps: 20, ..Rmd::default() };
-    /// let report = problem.check().method(method).compare_precision(Precision::Bf16)?;
+    /// let check = problem.check().method(Rmd::default()).inner(InnerLoop::new(0.05, 20));
+    /// let report = check.compare_precision(Precision::Bf16)?;
     /// let row = report.row(&Compared::Hypergradient("rmd".into())).unwrap();
     /// assert!(row.error.unwrap() > 0.0 && row.error.unwrap() < 0.05, "{report}");
     /// assert!(row.cosine.unwrap() > 0.99, "{report}");
@@ -123,9 +127,11 @@ impl Check<'_> {
         let quantities = [Compared::Gradient, Compared::HessianProduct, Compared::MixedProduct];
         let compared = quantities.into_iter().zip(rounded.iter().zip(&exact));
         let mut rows: Vec<PrecisionRow> = compared.map(|(quantity, (a, b))| PrecisionRow::of(quantity, a, b)).collect();
-        for method in &self.methods {
+        for (method, own) in &self.methods {
             let quantity = Compared::Hypergradient(method.name().into());
-            let [rounded, exact] = both.each_ref().map(|session| mean_hypergradient(&**method, session, &state, &keys));
+            let inner = loop_of(own.or(self.inner), &**method);
+            let compared = |session| mean_hypergradient((&**method, &inner), session, &state, &keys);
+            let [rounded, exact] = both.each_ref().map(compared);
             rows.push(match (rounded, exact) {
                 (Ok((a, _)), Ok((b, _))) => PrecisionRow::of(quantity, &a, &b),
                 (rounded, exact) => PrecisionRow::failed(quantity, precision, rounded.err(), exact),

@@ -1,4 +1,4 @@
-//! A [`Precision`] as its name, for configurations and files: `#[serde(with = "bilevel::precision_name")]`.
+//! A [`Precision`] as its name, for configurations and files: `#[serde(with = "bilevel::diagnostics::precision_name")]`.
 
 use bilevel_graph::Precision;
 use serde::{Deserialize, Deserializer, Serializer, de};

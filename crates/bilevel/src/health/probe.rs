@@ -16,60 +16,21 @@ use crate::health::diagnostics::Diagnostics;
 use crate::health::final_losses::FinalLosses;
 use crate::hypergradient::loop_use::LoopUse;
 use crate::hypergradient::{Estimator, Hypergradient, MemoryTable, Method, lost_theta};
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
 use crate::inner::walk::Start;
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient, jvp};
-use std::ops::Range;
 use std::sync::Arc;
 
-/// What the diagnosis has to know of a method.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InnerTime {
-    /// Inner step γ.
-    pub step: f64,
-    /// Inner steps T.
-    pub steps: usize,
-    /// For a method that scales its indirect term by γ·curvature·(mean number of the kept steps): that mean.
-    pub mean_kept: Option<f64>,
-    /// Curvature that the method adds to that of the inner loss, as a proximal term does.
-    pub added_curvature: f64,
-    /// Temperature κ²τ of the loop's noise.
-    pub heat: f64,
-    /// How the loop steps.
-    pub optimizer: InnerOptimizer,
-}
-
-impl InnerTime {
-    /// This many steps of this size, in a method that is right for any number of them.
-    pub fn new(step: f64, steps: usize) -> Self {
-        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0, heat: 0.0, optimizer: InnerOptimizer::Sgd }
-    }
-
-    /// The same loop with this optimizer.
-    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Self {
-        InnerTime { optimizer, ..self }
-    }
-
-    /// The same loop with Langevin noise of temperature τ and scale κ.
-    ///
-    /// ```
-    /// assert_eq!(bilevel::InnerTime::new(0.1, 10).with_noise(0.5, 2.0).heat, 2.0);
-    /// ```
-    pub fn with_noise(self, temperature: f64, noise_scale: f64) -> Self {
-        InnerTime { heat: noise_scale * noise_scale * temperature, ..self }
-    }
-}
-
-/// An estimator that adds the diagnosis to the hypergradients of another.
-pub(crate) struct Probed {
+/// A method compiled for a problem and an inner loop. It adds the diagnosis to the method's hypergradients.
+pub struct PreparedMethod {
     method: &'static str,
     session: Session,
     estimator: FinalLosses,
     norms: Option<Norms>,
-    time: Option<InnerTime>,
+    inner: InnerLoop,
     used: LoopUse,
-    factor: f64,
     routine: Routine,
     start: Start,
     parameters: usize,
@@ -77,21 +38,29 @@ pub(crate) struct Probed {
     idle: Arc<[String]>,
 }
 
-impl Probed {
-    pub fn new(method: &(impl Method + ?Sized), session: &Session) -> Result<Self> {
+impl PreparedMethod {
+    pub(crate) fn new(method: &(impl Method + ?Sized), session: &Session, inner: &InnerLoop) -> Result<Self> {
+        Self::around(method, FinalLosses::new(method, session, inner)?, session, inner)
+    }
+
+    /// For a method that is compiled already.
+    pub(crate) fn around(
+        method: &(impl Method + ?Sized),
+        estimator: FinalLosses,
+        session: &Session,
+        inner: &InnerLoop,
+    ) -> Result<Self> {
         let problem = session.problem();
-        let estimator = FinalLosses::new(method, session)?;
         method.applies(problem)?;
         let (routine, direct) = probe_program(session)?;
         let idle = problem.idle_hyperparameters()?.into();
-        Ok(Probed {
+        Ok(PreparedMethod {
             method: method.name(),
             session: session.clone(),
             estimator,
             norms: None,
-            time: method.inner_time(),
+            inner: *inner,
             used: method.loop_use(),
-            factor: 1.0,
             routine,
             start: Start::new(session)?,
             parameters: problem.sizes().1,
@@ -100,70 +69,30 @@ impl Probed {
         })
     }
 
-    /// The names of idle hyperparameters, found when the method was prepared.
-    pub fn idle(&self) -> &[String] {
-        &self.idle
+    /// The hypergradient at `state.lambda`, with inner steps of the full size: see [`Estimator::estimate`].
+    ///
+    /// ```
+    /// use bilevel::methods::Rmd;
+    /// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+    ///     .outer(|_, _, t| t.0)
+    ///     .build()?;
+    /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+    /// let mut prepared = Rmd::default().prepare_in(&session, &InnerLoop::new(0.25, 1))?;
+    /// let mut state = session.state(Key::from_seed(0))?;
+    /// assert_eq!(prepared.estimate(&mut state, Key::from_seed(0))?.value[0].item()?, 0.25);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.estimate_with(state, key, self.inner.step)
     }
 
-    /// The inner loop as the schedule sets it now.
-    pub fn time(&self) -> Option<InnerTime> {
-        self.time.map(|time| InnerTime { step: time.step * self.factor, ..time })
-    }
-
-    /// How the method uses its inner loop.
-    pub fn used(&self) -> LoopUse {
-        self.used
-    }
-
-    /// Puts θ where the inner loop starts.
-    pub fn start(&mut self, state: &State, key: Key) -> Result<()> {
-        self.start.place(&state.lambda, &state.theta, key)
-    }
-
-    /// The number of the step whose draw the diagnosis is made with.
-    fn counter(&self) -> Range<u32> {
-        let steps = self.time.map_or(0, |time| time.steps as u32);
-        steps..steps + 1
-    }
-
-    /// The hypergradient with no more diagnosis than the method itself gives.
-    pub fn estimate_only(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let mut found = self.estimator.estimate(state, key)?;
-        found.idle = self.idle.clone();
-        Ok(found)
-    }
-
-    /// Adds the diagnosis at the θ where the inner loop ended.
-    pub fn look(&mut self, state: &State, key: Key, into: &mut Diagnostics) -> Result<()> {
-        self.routine.bind_point(&state.lambda, &state.theta, key)?;
-        self.routine.run(self.counter())?;
-        let size =
-            |name: &str| Ok::<_, crate::Error>(Some(self.routine.number(name)?.sqrt()).filter(|x| x.is_finite()));
-        into.outer_gradient_norm = size("outer_gradient")?;
-        into.direct_norm = if self.direct { size("direct")? } else { None };
-        let added = self.time.map_or(0.0, |time| time.added_curvature);
-        into.curvature = Some(self.routine.number("curvature")? + added).filter(|x| x.is_finite());
-        into.inner_loss_end = Some(self.routine.number("inner")?).filter(|x| x.is_finite());
-        into.inner_loss_heat = self.time.map(|time| time.heat * self.parameters as f64).filter(|heat| *heat > 0.0);
-        into.loop_use = self.used;
-        // An optimizer other than plain descent has other limits.
-        let plain = self.time().filter(|time| time.optimizer == InnerOptimizer::Sgd);
-        if let (Some(time), Some(curvature)) = (plain, into.curvature)
-            && let Some(a_step) = self.used.limit(into.reduced_step.unwrap_or(time.step), curvature)
-        {
-            into.step_curvature = Some(a_step);
-            into.horizon = Some(a_step * time.steps as f64);
-            into.indirect_scale = time.mean_kept.map(|mean| a_step * mean);
-        }
-        Ok(())
-    }
-}
-
-impl Estimator for Probed {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    /// As [`estimate`](Self::estimate), with this γ, which a schedule of the inner loop may prescribe ([`InnerLoop::gamma`]).
+    pub fn estimate_with(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         self.start(state, key)?;
         let before = self.estimator.inner_loss(state, key)?;
-        let mut found = match self.estimate_only(state, key) {
+        let mut found = match self.estimate_only(state, key, gamma) {
             // A θ that is lost explains whatever the method met after it.
             Err(Error::Diverged { .. }) if !LazyNorm::new(self.session.executor()).of(&state.theta)?.is_finite() => {
                 let (seen, cause) = lost_theta(self.method);
@@ -183,21 +112,63 @@ impl Estimator for Probed {
             return Err(Error::Diverged { seen, cause });
         }
         found.diagnostics.inner_loss_start = Some(before).filter(|x| x.is_finite());
-        self.look(state, key, &mut found.diagnostics)?;
+        self.look(state, (key, gamma), &mut found.diagnostics)?;
         Ok(found)
     }
 
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.factor = factor;
-        self.estimator.scale_step(factor)
-    }
-
-    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+    /// Puts θ where a cold start puts it, in every part of the state: see [`Estimator::restart`].
+    pub fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.estimator.restart(state, theta)
     }
 
-    fn tables(&self) -> &[MemoryTable] {
+    /// The tables in the method's memory: see [`Estimator::tables`].
+    pub fn tables(&self) -> &[MemoryTable] {
         self.estimator.tables()
+    }
+
+    /// The names of idle hyperparameters, found when the method was prepared.
+    pub(crate) fn idle(&self) -> &[String] {
+        &self.idle
+    }
+
+    /// How the method uses the inner loop.
+    pub(crate) fn used(&self) -> LoopUse {
+        self.used
+    }
+
+    /// Puts θ where the inner loop starts.
+    pub(crate) fn start(&mut self, state: &State, key: Key) -> Result<()> {
+        self.start.place(&state.lambda, &state.theta, key)
+    }
+
+    /// The hypergradient with no more diagnosis than the method itself gives.
+    pub(crate) fn estimate_only(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let mut found = self.estimator.estimate(state, key, gamma)?;
+        found.idle = self.idle.clone();
+        Ok(found)
+    }
+
+    /// Adds the diagnosis at the θ where the inner loop ended.
+    fn look(&mut self, state: &State, (key, gamma): (Key, f64), into: &mut Diagnostics) -> Result<()> {
+        self.routine.bind_point(&state.lambda, &state.theta, key)?;
+        self.routine.run(self.inner.last())?;
+        let size =
+            |name: &str| Ok::<_, crate::Error>(Some(self.routine.number(name)?.sqrt()).filter(|x| x.is_finite()));
+        into.outer_gradient_norm = size("outer_gradient")?;
+        into.direct_norm = if self.direct { size("direct")? } else { None };
+        into.curvature = Some(self.routine.number("curvature")? + self.used.added_curvature).filter(|x| x.is_finite());
+        into.inner_loss_end = Some(self.routine.number("inner")?).filter(|x| x.is_finite());
+        into.inner_loss_heat = Some(self.inner.heat() * self.parameters as f64).filter(|heat| *heat > 0.0);
+        into.descent = self.used.descent;
+        // An optimizer other than plain descent has other limits.
+        if let Some(curvature) = into.curvature.filter(|_| self.inner.optimizer == InnerOptimizer::Sgd)
+            && let Some(a_step) = self.used.descent.limit(into.reduced_step.unwrap_or(gamma), curvature)
+        {
+            into.step_curvature = Some(a_step);
+            into.horizon = Some(a_step * self.inner.steps as f64);
+            into.indirect_scale = self.used.mean_kept(&self.inner).map(|mean| a_step * mean);
+        }
+        Ok(())
     }
 }
 

@@ -13,15 +13,17 @@ use crate::compiled::trace::Trace;
 use crate::error::require;
 use crate::health::diagnostics::Diagnostics;
 use crate::health::final_losses::FinalLosses;
-use crate::health::probe::{InnerTime, Probed};
+use crate::health::probe::PreparedMethod;
 use crate::hypergradient::forwarding::forward_answers;
 use crate::hypergradient::loop_use::{LoopUse, Output};
 use crate::hypergradient::paths::Path;
-use crate::hypergradient::registry::methods;
+use crate::hypergradient::registry::all;
+use crate::hypergradient::scale::Scale;
 use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles};
+use crate::inner::inner_loop::InnerLoop;
+use crate::methods::claims::Claims;
 use crate::problem::AnyProblem;
-use crate::truth::Claims;
 use crate::{Error, Result};
 use bilevel_graph::{DType, Executor, Graph, Meta, Program, Tensor};
 use std::time::{Duration, Instant};
@@ -29,14 +31,15 @@ use std::time::{Duration, Instant};
 /// Runs a method several times, with independent noise, and averages.
 ///
 /// ```
-/// use bilevel::{Chains, Cpu, Key, LangevinAdjoint, Leaf, Method, Problem, Session, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::methods::{Chains, LangevinAdjoint};
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
-/// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
+/// let method = Chains::new(LangevinAdjoint::default(), 8);
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = method.prepare_in(&session)?;
+/// let mut estimator = method.prepare_in(&session, &InnerLoop::default().at_temperature(0.1))?;
 /// let mut state = session.state(Key::from_seed(1))?;
 /// let h = estimator.estimate(&mut state, Key::from_seed(2))?;
 /// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
@@ -74,28 +77,30 @@ impl<M: Method> Method for Chains<M> {
     /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
     /// one's own makes "chains".
     fn name(&self) -> &'static str {
-        methods().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
+        all().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
     }
 
     fn settings(&self) -> SettingsRecord {
         self.method.settings().with("chains", self.count)
     }
 
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        require(self.count >= 2, "count", self.count as f64, "at least 2")?;
-        let chains = (0..self.count).map(|_| FinalLosses::new(&self.method, session)).collect::<Result<_>>()?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        require(self.count >= 2, "count", self.count, "at least 2")?;
+        let chains = (0..self.count).map(|_| FinalLosses::new(&self.method, session, inner)).collect::<Result<_>>()?;
         let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let averaging = average_program(self.count, session)?;
         Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
     }
 
     // Chains are diagnosed as one method, whatever the method they run does when it is prepared alone.
-    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.prepare_in(&Session::new(problem, executor)?)
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor, inner: &InnerLoop) -> Result<PreparedMethod> {
+        self.prepare_in(&Session::new(problem, executor)?, inner)
     }
 
-    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(Probed::new(self, session)?))
+    fn prepare_in(&self, session: &Session, inner: &InnerLoop) -> Result<PreparedMethod> {
+        // Each chain reduces its own γ.
+        let all = FinalLosses::around(self.compile(session, inner)?, inner.steps, session)?;
+        PreparedMethod::around(self, all, session, inner)
     }
 
     forward_answers!(self => self.method, self.method);
@@ -128,7 +133,7 @@ fn split(state: &State, chains: usize, executor: &dyn Executor) -> Result<Vec<St
     let whole = rest.len() == (chains - 1) * leaves + chains * memory;
     if *head.meta() != label(chains, memory) || !whole {
         let reason = format!("this state does not come from {chains} chains; start with State::initial");
-        return Err(Error::Problem { reason });
+        return Err(Error::ForeignState { reason });
     }
     let mut rest = rest.iter();
     let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Leaves>();
@@ -172,12 +177,12 @@ fn average_program(chains: usize, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let executor = self.session.executor();
         let mut states = split(state, self.chains.len(), executor)?;
         let began = Instant::now();
         let run = |(number, (chain, state)): (usize, (&mut FinalLosses, &mut State))| {
-            chain.estimate(state, chain_key(key, number))
+            chain.estimate(state, chain_key(key, number), gamma)
         };
         let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
         let workers = if self.brief { 1 } else { self.workers.min(work.len()) };
@@ -209,10 +214,6 @@ impl Estimator for Prepared {
             chain.restart(state, theta)?;
         }
         join(state, &states, executor)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.chains.iter_mut().try_for_each(|chain| chain.scale_step(factor))
     }
 }
 

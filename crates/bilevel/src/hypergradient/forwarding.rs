@@ -2,13 +2,15 @@
 
 use crate::Result;
 use crate::compiled::session::Session;
-use crate::health::probe::InnerTime;
+use crate::health::probe::PreparedMethod;
 use crate::hypergradient::loop_use::{LoopUse, Output};
 use crate::hypergradient::paths::Path;
+use crate::hypergradient::scale::Scale;
 use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Method, Suited};
+use crate::hypergradient::{Estimator, Method};
+use crate::inner::inner_loop::InnerLoop;
+use crate::methods::claims::Claims;
 use crate::problem::AnyProblem;
-use crate::truth::Claims;
 use bilevel_graph::Executor;
 
 /// Everything a [`Method`] says of itself but its name, from the method it holds. An implementation that uses this also denies
@@ -23,10 +25,6 @@ macro_rules! forward_answers {
             $held.applies(problem)
         }
 
-        fn inner_time(&$self) -> Option<InnerTime> {
-            $held.inner_time()
-        }
-
         fn loop_use(&$self) -> LoopUse {
             $held.loop_use()
         }
@@ -35,8 +33,16 @@ macro_rules! forward_answers {
             $held.output()
         }
 
-        fn suit(&mut $self, suited: &Suited) {
-            $held_mut.suit(suited);
+        fn usual_loop(&$self) -> InnerLoop {
+            $held.usual_loop()
+        }
+
+        fn tune(&mut $self, task: InnerLoop, curvature: f64) -> InnerLoop {
+            $held_mut.tune(task, curvature)
+        }
+
+        fn converge(&mut $self, scale: &Scale) {
+            $held_mut.converge(scale);
         }
 
         fn shares_passes(&$self) -> bool {
@@ -61,16 +67,21 @@ macro_rules! forward_method {
             $held.settings()
         }
 
-        fn compile(&$self, session: &Session) -> Result<Box<dyn Estimator>> {
-            $held.compile(session)
+        fn compile(&$self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+            $held.compile(session, inner)
         }
 
-        fn prepare(&$self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-            $held.prepare(problem, executor)
+        fn prepare(
+            &$self,
+            problem: &AnyProblem,
+            executor: &dyn Executor,
+            inner: &InnerLoop,
+        ) -> Result<PreparedMethod> {
+            $held.prepare(problem, executor, inner)
         }
 
-        fn prepare_in(&$self, session: &Session) -> Result<Box<dyn Estimator>> {
-            $held.prepare_in(session)
+        fn prepare_in(&$self, session: &Session, inner: &InnerLoop) -> Result<PreparedMethod> {
+            $held.prepare_in(session, inner)
         }
 
         $crate::hypergradient::forwarding::forward_answers!($self => $held, $held_mut);
@@ -86,22 +97,24 @@ impl Method for Box<dyn Method> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hypergradient::registry::methods;
-    use crate::{AnyMethod, Chains, Cpu, Error, Key, Leaf, Problem, Variable};
+    use crate::hypergradient::registry::all;
+    use crate::methods::{AnyMethod, Chains};
+    use crate::{Cpu, Error, Key, Leaf, Problem, Variable};
 
     /// Answers everything differently from the trait's defaults.
     #[derive(Clone, Copy, Debug)]
     struct Contrary;
 
-    const NOTHING: Error = Error::Setting { name: "contrary", value: 0.0, must: "prepared" };
+    const NOTHING: Error =
+        Error::Setting { name: "contrary", value: crate::errors::SettingValue::Number(0.0), must: "prepared" };
 
     impl Method for Contrary {
         fn name(&self) -> &'static str {
             "contrary"
         }
 
-        fn compile(&self, _: &Session) -> Result<Box<dyn Estimator>> {
-            Err(Error::Problem { reason: "compiled".into() })
+        fn compile(&self, _: &Session, _: &InnerLoop) -> Result<Box<dyn Estimator>> {
+            Err(Error::other("compiled"))
         }
 
         fn sees(&self, path: Path) -> bool {
@@ -112,8 +125,20 @@ mod tests {
             Err(NOTHING)
         }
 
-        fn inner_time(&self) -> Option<InnerTime> {
-            Some(InnerTime::new(0.25, 7))
+        fn loop_use(&self) -> LoopUse {
+            LoopUse { windows: 3, ..LoopUse::CHAIN }
+        }
+
+        fn output(&self) -> Output {
+            Output::Step
+        }
+
+        fn usual_loop(&self) -> InnerLoop {
+            InnerLoop::new(0.25, 7)
+        }
+
+        fn tune(&mut self, task: InnerLoop, curvature: f64) -> InnerLoop {
+            InnerLoop { step: curvature, ..task }
         }
 
         fn shares_passes(&self) -> bool {
@@ -124,17 +149,17 @@ mod tests {
             Claims { proximal: true, ..Claims::default() }
         }
 
-        fn prepare(&self, _: &AnyProblem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        fn prepare(&self, _: &AnyProblem, _: &dyn Executor, _: &InnerLoop) -> Result<PreparedMethod> {
             Err(NOTHING)
         }
 
-        fn prepare_in(&self, _: &Session) -> Result<Box<dyn Estimator>> {
+        fn prepare_in(&self, _: &Session, _: &InnerLoop) -> Result<PreparedMethod> {
             Err(NOTHING)
         }
     }
 
     fn problem() -> Problem<Leaf<Variable>, Leaf<Variable>> {
-        Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+        Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
             .inner(|_, l, t| (t.0 - l.0).square())
             .outer(|_, _, t| t.0.square())
             .build()
@@ -148,7 +173,9 @@ mod tests {
         vec![
             format!("{:?}", paths.map(|path| method.sees(path))),
             format!("{:?}", method.applies(&problem).map_err(|error| error.to_string())),
-            format!("{:?}", method.inner_time()),
+            format!("{:?}", method.loop_use()),
+            format!("{:?}", method.output()),
+            format!("{:?}", method.usual_loop()),
             format!("{:?}", method.shares_passes()),
             format!("{:?}", method.claims()),
         ]
@@ -172,14 +199,19 @@ mod tests {
             assert_eq!(as_method(&boxed), own);
             assert_eq!(<Box<dyn Method> as Method>::name(&boxed), "contrary");
             let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
-            let of = |found: Result<Box<dyn Estimator>>| found.err().unwrap().to_string();
-            assert_eq!(of(<Box<dyn Method> as Method>::prepare_in(&boxed, &session)), NOTHING.to_string());
-            let prepared = <Box<dyn Method> as Method>::prepare(&boxed, &problem(), &Cpu::with_threads(1));
-            assert_eq!(of(prepared), NOTHING.to_string());
-            assert_eq!(of(<Box<dyn Method> as Method>::compile(&boxed, &session)), "compiled");
+            let inner = InnerLoop::default();
+            let in_session = <Box<dyn Method> as Method>::prepare_in(&boxed, &session, &inner);
+            assert_eq!(in_session.err(), Some(NOTHING));
+            let prepared = <Box<dyn Method> as Method>::prepare(&boxed, &problem(), &Cpu::with_threads(1), &inner);
+            assert_eq!(prepared.err(), Some(NOTHING));
+            let compiled = <Box<dyn Method> as Method>::compile(&boxed, &session, &inner);
+            assert_eq!(compiled.err().unwrap().to_string(), "compiled");
+            let mut tuned = boxed;
+            assert_eq!(<Box<dyn Method> as Method>::tune(&mut tuned, inner, 0.5).step, 0.5);
+            let boxed = tuned;
             assert_eq!(as_method(&Chains::new(boxed, 2)), own);
         }
-        for info in methods() {
+        for info in all() {
             let method = AnyMethod::named(info.name).unwrap();
             let own = answers(&method);
             for boxed in in_boxes(method) {
@@ -190,18 +222,25 @@ mod tests {
     }
 
     #[test]
-    fn a_boxed_method_adopts_an_inner_loop_and_estimates_as_the_method_does() {
+    fn a_boxed_method_is_tuned_and_estimates_as_the_method_does() {
         let problem = problem();
-        let suited = Suited { step: 0.125, steps: 9, ..Suited::default() };
-        let mut method = AnyMethod::named("rmd").unwrap();
-        method.suit(&suited);
-        for mut boxed in in_boxes(AnyMethod::named("rmd").unwrap()) {
-            <Box<dyn Method> as Method>::suit(&mut boxed, &suited);
-            assert_eq!(boxed.inner_time(), method.inner_time());
+        let task = InnerLoop::new(0.125, 9);
+        let mut method = AnyMethod::named("ift-neumann").unwrap();
+        let inner = method.tune(task, 2.0);
+        for mut boxed in in_boxes(AnyMethod::named("ift-neumann").unwrap()) {
+            assert_eq!(<Box<dyn Method> as Method>::tune(&mut boxed, task, 2.0), inner);
+            assert_eq!(boxed.settings(), method.settings());
+            <Box<dyn Method> as Method>::converge(&mut boxed, &Scale::default());
+            assert_eq!(boxed.settings().get("terms").unwrap(), 100);
+            <Box<dyn Method> as Method>::converge(
+                &mut boxed,
+                &Scale { steps: 10, largest_curvature: 2.0, ..Scale::default() },
+            );
             let estimate = |method: &dyn Method| {
                 let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
                 let mut state = session.state(Key::from_seed(0)).unwrap();
-                let found = method.prepare_in(&session).unwrap().estimate(&mut state, Key::from_seed(0)).unwrap();
+                let found =
+                    method.prepare_in(&session, &inner).unwrap().estimate(&mut state, Key::from_seed(0)).unwrap();
                 found.value.numbers().unwrap()
             };
             assert_eq!(estimate(&boxed), estimate(&method));

@@ -1,6 +1,7 @@
-//! The one contract every hypergradient estimator keeps.
+//! The contract of every method: its settings, what it declares, and its estimator.
 
 pub(crate) mod chains;
+pub mod claims;
 pub(crate) mod forwarding;
 pub(crate) mod loop_use;
 pub(crate) mod methods;
@@ -8,27 +9,32 @@ pub(crate) mod parts;
 pub(crate) mod paths;
 pub(crate) mod ranges;
 pub(crate) mod registry;
+pub(crate) mod scale;
 pub(crate) mod settings;
+pub(crate) mod vocabulary;
 
+use crate::Result;
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
+use crate::diagnostics::Cause;
 use crate::health::diagnostics::Diagnostics;
-use crate::health::probe::{InnerTime, Probed};
+use crate::health::probe::PreparedMethod;
 use crate::hypergradient::loop_use::{LoopUse, Output};
 use crate::hypergradient::paths::Path;
+use crate::hypergradient::scale::Scale;
 use crate::hypergradient::settings::SettingsRecord;
+use crate::inner::inner_loop::InnerLoop;
+use crate::methods::claims::Claims;
 use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared, and are part of a
-/// checkpoint's identity.
+/// A method with its own settings, before it meets a problem and an inner loop. Its settings are checked when it is prepared, and are part
+/// of a checkpoint's identity. The inner loop belongs to the run: a method declares how it uses it ([`loop_use`](Method::loop_use)).
 pub trait Method: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
@@ -40,21 +46,22 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         SettingsRecord::text(self.name(), self)
     }
 
-    /// Checks the settings and whether the method applies, and compiles what it needs. A new method implements this.
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>>;
+    /// Checks the settings, the inner loop ([`InnerLoop::check_for`]) and whether the method applies, and compiles what it needs. A new
+    /// method implements this. γ is not compiled: the estimator is told it with every hypergradient.
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>>;
 
     /// Whether the method differentiates along this path from λ to the outer loss.
-    fn sees(&self, _path: Path) -> bool {
-        true
+    fn sees(&self, path: Path) -> bool {
+        !(self.loop_use().assumes_minimum && path == Path::Start)
     }
 
     /// Checks whether the method can work on this problem at all, without compiling anything; the error says what to
     /// use instead.
     ///
     /// ```
-    /// use bilevel::{IftCg, Leaf, Method, Problem, Rmd, Variable};
+    /// use bilevel::prelude::*;
     /// // λ is where training starts and nothing else.
-    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
     ///     .inner(|_, _, t| t.0.square())
     ///     .outer(|_, _, t| (t.0 - 1.0).square())
     ///     .start(|_, l| *l)
@@ -68,14 +75,29 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         paths::must_see(self.name(), problem, |path| self.sees(path))
     }
 
-    /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
-    fn inner_time(&self) -> Option<InnerTime> {
-        None
+    /// How the method uses the inner loop.
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::PLAIN
     }
 
-    /// How the method uses the inner step.
-    fn loop_use(&self) -> LoopUse {
-        LoopUse::Plain
+    /// The inner loop of a run that is given none: [`InnerLoop::default`], or that of the publication.
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::default()
+    }
+
+    /// Fits the method to a task, so that all methods can be compared on the same one: chooses the settings of its own solver for an
+    /// inner loss whose largest curvature is about this, and returns the loop to use where the task's own is this one.
+    ///
+    /// ```
+    /// use bilevel::methods::{AmigoSgd, HpoSgld};
+    /// use bilevel::{InnerLoop, Method};
+    /// let (mut amigo, task) = (AmigoSgd::default(), InnerLoop::new(0.1, 20).at_temperature(1e-6));
+    /// assert_eq!(amigo.tune(task, 4.0), InnerLoop::new(0.1, 20));
+    /// assert_eq!(amigo.beta, 0.25);
+    /// assert_eq!(HpoSgld::default().tune(task, 4.0), InnerLoop { burn_in: 10, ..task });
+    /// ```
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        self.loop_use().adapt(task)
     }
 
     /// What its estimator returns as [`Hypergradient::value`].
@@ -83,9 +105,9 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         Output::Hypergradient
     }
 
-    /// Adopts an inner loop that suits a problem, so that all methods are compared on the same one; all other settings
-    /// stay as they are.
-    fn suit(&mut self, _suited: &Suited) {}
+    /// Chooses the settings of its own solver with which it converges on a problem of this scale, whatever that costs: for comparisons
+    /// with a known answer. By default there are none.
+    fn converge(&mut self, _scale: &Scale) {}
 
     /// Whether H·v and vᵀ·C of a step come from one reverse pass, so that both together cost one product.
     fn shares_passes(&self) -> bool {
@@ -93,59 +115,32 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     }
 
     /// Where the method is correct, given suitable settings: the claims of its documentation as data, which the truth
-    /// suite checks ([`truth`](crate::truth)). By default there are none.
+    /// suite checks (the crate `bilevel-truth`). By default there are none.
     fn claims(&self) -> Claims {
         Claims::default()
     }
 
-    /// Compiles the method for a problem. This is what a user calls. Its hypergradients come with a diagnosis, which
+    /// Compiles the method for a problem and an inner loop. This is what a user calls. Its hypergradients come with a diagnosis, which
     /// costs one outer gradient, one second derivative along it and one inner loss each; the oracle counts are the
     /// method's own, without these.
-    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.prepare_in(&Session::new(problem, executor)?)
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor, inner: &InnerLoop) -> Result<PreparedMethod> {
+        self.prepare_in(&Session::new(problem, executor)?, inner)
     }
 
     /// As [`prepare`](Self::prepare), sharing a session's data with everything else compiled for it.
-    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(Probed::new(self, session)?))
+    fn prepare_in(&self, session: &Session, inner: &InnerLoop) -> Result<PreparedMethod> {
+        PreparedMethod::new(self, session, inner)
     }
 }
 
-/// An inner loop that suits a problem, whichever method runs it.
-///
-/// ```
-/// use bilevel::{AmigoSgd, Method, Suited};
-/// let mut method = AmigoSgd::default();
-/// method.suit(&Suited { step: 0.1, steps: 20, temperature: 0.0, curvature: 4.0 });
-/// assert_eq!((method.step, method.steps, method.beta), (0.1, 20, 0.25));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Suited {
-    /// Inner step γ.
-    pub step: f64,
-    /// Inner steps T of one hypergradient.
-    pub steps: usize,
-    /// Temperature τ of the methods that are made for noise; the others take gradient steps without it.
-    pub temperature: f64,
-    /// Roughly the largest curvature of the inner loss. Linear systems are solved with steps of 1 over it.
-    pub curvature: f64,
-}
-
-impl Default for Suited {
-    /// The inner loop of the methods' own defaults: 100 steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
-    fn default() -> Self {
-        Suited { step: 0.01, steps: 100, temperature: 1e-6, curvature: 10.0 }
-    }
-}
-
-/// A method prepared for one problem.
+/// A method compiled for one problem and one inner loop.
 pub trait Estimator: Send {
-    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
-    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit. After an
+    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta` with steps of γ; leaves the inner loop's last θ,
+    /// and whatever the method keeps warm, in the state. The same state, key and γ give the same result, to the bit. After an
     /// error, do not rely on the state.
     ///
     /// If θ starts from λ, every call starts there, whatever `state.theta` is.
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient>;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient>;
 
     /// Puts θ where a cold start puts it, in every part of the state.
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
@@ -158,20 +153,13 @@ pub trait Estimator: Send {
     fn tables(&self) -> &[MemoryTable] {
         &[]
     }
-
-    /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
-    /// inner step calls.
-    fn scale_step(&mut self, _factor: f64) -> Result<()> {
-        let reason = "this method has no inner step that a schedule could change; leave out the inner schedule";
-        Err(Error::Problem { reason: reason.into() })
-    }
 }
 
 /// Leaves of a method's memory that are tables with a row for each index of their first axis.
 ///
 /// ```
 /// // The memory is a vector and a table, of which the last hypergradient changed two rows.
-/// let table = bilevel::MemoryTable { leaves: 1..2, changed: vec![3, 17] };
+/// let table = bilevel::methods::MemoryTable { leaves: 1..2, changed: vec![3, 17] };
 /// assert!(table.leaves.contains(&1));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,14 +198,15 @@ impl std::ops::AddAssign for Oracles {
 
 /// An estimate of d E\[f\]/dλ, with its diagnostics.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
     pub value: Leaves,
-    /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::Chains) and
-    /// [`Es`](crate::Es) do.
+    /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::methods::Chains) and
+    /// [`Es`](crate::methods::Es) do.
     pub standard_error: Option<Leaves>,
     /// L_T at the θ that is left in the state, with the draw of step T of this hypergradient's key, where T is the number of inner
-    /// steps ([`InnerTime::steps`](crate::InnerTime), 0 for a method without an inner loop). For [`Chains`](crate::Chains), the mean
+    /// steps ([`InnerLoop::steps`]). For [`Chains`](crate::methods::Chains), the mean
     /// over the chains. NaN if the method has not evaluated it there; a method that was [prepared](Method::prepare) always reports it.
     pub inner_loss: f64,
     /// f at the same θ with the same draw.

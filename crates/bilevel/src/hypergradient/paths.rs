@@ -12,7 +12,8 @@ use bilevel_graph::{Graph, gradient, mixed_vector, vjp};
 /// A way in which λ can act on the outer loss.
 ///
 /// ```
-/// use bilevel::{IftCg, Method, Path, Rmd, RmdFo};
+/// use bilevel::Method;
+/// use bilevel::methods::{IftCg, Path, Rmd, RmdFo};
 /// assert!(Rmd::default().sees(Path::Training) && Rmd::default().sees(Path::Start));
 /// assert!(!IftCg::default().sees(Path::Start), "a minimum does not depend on where training began");
 /// assert!(!RmdFo::default().sees(Path::Training), "which takes second derivatives");
@@ -65,8 +66,19 @@ fn find(problem: &AnyProblem) -> Result<Vec<Vec<Path>>> {
     Ok((0..trace.lambda.len()).map(paths).collect())
 }
 
+/// Refuses a problem that is judged by the evidence.
+pub(crate) fn must_have_outer_loss(method: &'static str, problem: &AnyProblem) -> Result<()> {
+    if !problem.judged_by_evidence {
+        return Ok(());
+    }
+    let reason =
+        "this problem is judged by the evidence and has no outer loss; use evidence, or give the problem .outer(…)";
+    Err(Error::NotApplicable { method, reason: reason.into() })
+}
+
 /// Refuses a method that sees no path on which λ acts.
 pub(crate) fn must_see(method: &'static str, problem: &AnyProblem, sees: impl Fn(Path) -> bool) -> Result<()> {
+    must_have_outer_loss(method, problem)?;
     let paths: Vec<Path> = of(problem)?.concat();
     if paths.iter().any(|&path| sees(path)) {
         return Ok(());

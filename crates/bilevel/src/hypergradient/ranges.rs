@@ -5,29 +5,33 @@
 
 use crate::compiled::session::Session;
 use crate::hypergradient::Method;
+use crate::inner::inner_loop::InnerLoop;
 use crate::problem::typed::Problem;
 use crate::problem::variable::Variable;
 use crate::{Error, Result};
 use bilevel_graph::{Buffer, ErrorKind, Executor, Leaf, Meta, Program, Runnable};
 use std::sync::Arc;
 
-/// Refuses settings of a method that are outside their range, whatever the problem: an error here is always
-/// [`Error::Setting`]. Whether the method applies to a problem is a matter of [`Method::applies`].
+/// Refuses settings of a method, or of the inner loop that it would run, that are outside their range or that it cannot use, whatever the
+/// problem: an error here is always [`Error::Setting`] or [`Error::InnerLoop`]. Whether the method applies to a problem is a matter of [`Method::applies`].
 ///
 /// ```
-/// use bilevel::{Hoag, check_settings};
-/// assert!(check_settings(&Hoag::default()).is_ok());
-/// let error = check_settings(&Hoag { step: -1.0, ..Hoag::default() }).unwrap_err();
+/// use bilevel::InnerLoop;
+/// use bilevel::methods::{Hoag, check_settings};
+/// assert!(check_settings(&Hoag::default(), &InnerLoop::default()).is_ok());
+/// let error = check_settings(&Hoag::default(), &InnerLoop::new(-1.0, 100)).unwrap_err();
 /// assert_eq!(error.to_string(), "step is -1 but must be above 0");
 /// ```
-pub fn check_settings(method: &dyn Method) -> Result<()> {
+pub fn check_settings(method: &dyn Method, inner: &InnerLoop) -> Result<()> {
     // Some methods look first at how θ starts; each applies to one of these.
     for starts_from_lambda in [false, true] {
         let one = || Leaf(Variable::constant([], 1.0));
-        let problem = Problem::new(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
+        let problem =
+            Problem::builder(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
         let problem = if starts_from_lambda { problem.start(|_, l| *l) } else { problem };
         let problem = problem.build()?;
-        if let Err(error @ Error::Setting { .. }) = method.compile(&Session::new(&problem, &NoExecutor)?) {
+        let compiled = method.compile(&Session::new(&problem, &NoExecutor)?, inner);
+        if let Err(error @ (Error::Setting { .. } | Error::InnerLoop { .. })) = compiled {
             return Err(error);
         }
     }
@@ -58,8 +62,8 @@ impl Executor for NoExecutor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AnyMethod;
-    use crate::hypergradient::registry::methods;
+    use crate::hypergradient::registry::all;
+    use crate::methods::AnyMethod;
     use bilevel_cpu::Cpu;
     use serde_json::{Map, Value};
 
@@ -69,8 +73,9 @@ mod tests {
 
     #[test]
     fn the_settings_that_a_method_is_registered_with_are_within_their_ranges() {
-        for info in methods() {
-            assert_eq!(check_settings(&AnyMethod::named(info.name).unwrap()), Ok(()), "{}", info.name);
+        for info in all() {
+            let method = AnyMethod::named(info.name).unwrap();
+            assert_eq!(check_settings(&method, &method.usual_loop()), Ok(()), "{}", info.name);
         }
     }
 
@@ -79,12 +84,12 @@ mod tests {
         let one = || Leaf(Variable::constant([], 1.0));
         let problem = |starts: bool| {
             let problem =
-                Problem::new(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
+                Problem::builder(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
             if starts { problem.start(|_, l| *l) } else { problem }.build().unwrap()
         };
         let problems = [problem(false), problem(true)];
         let mut refused = vec![];
-        for info in methods() {
+        for info in all() {
             let Ok(Value::Object(table)) = serde_json::to_value(AnyMethod::named(info.name).unwrap()) else { panic!() };
             for (key, value) in &table {
                 let bad: &[Value] = match value {
@@ -98,28 +103,39 @@ mod tests {
                     let Some(method) = read(&table) else { continue };
                     let found = problems.iter().find_map(|problem| {
                         let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
-                        method.compile(&session).err().filter(|error| matches!(error, Error::Setting { .. }))
+                        let found = method.compile(&session, &method.usual_loop()).err();
+                        found.filter(|error| matches!(error, Error::Setting { .. }))
                     });
-                    assert_eq!(check_settings(&method).err(), found, "{} with {key} = {value}", info.name);
+                    assert_eq!(
+                        check_settings(&method, &method.usual_loop()).err(),
+                        found,
+                        "{} with {key} = {value}",
+                        info.name
+                    );
                     refused.extend(found.map(|_| (info.name, key.clone())));
                 }
             }
         }
-        for info in methods() {
-            assert!(refused.contains(&(info.name, "step".into())), "no step of {} is refused", info.name);
+        assert!(refused.len() >= 30, "{refused:?}");
+        for info in all() {
+            let method = AnyMethod::named(info.name).unwrap();
+            let refused = check_settings(&method, &InnerLoop { step: -1.0, ..method.usual_loop() });
+            assert!(matches!(refused, Err(Error::Setting { name: "step", .. })), "{}: {refused:?}", info.name);
         }
     }
 
     #[test]
     fn settings_as_large_as_they_can_be_cost_no_memory() {
-        for info in methods() {
+        for info in all() {
             let Ok(Value::Object(mut table)) = serde_json::to_value(AnyMethod::named(info.name).unwrap()) else {
                 panic!()
             };
             for value in table.values_mut().filter(|value| value.is_u64()) {
                 *value = Value::from(u32::MAX);
             }
-            let _ = check_settings(&read(&table).unwrap());
+            let method = read(&table).unwrap();
+            let steps = (i32::MAX - 1) as usize;
+            let _ = check_settings(&method, &InnerLoop { steps, ..method.usual_loop() });
         }
     }
 }

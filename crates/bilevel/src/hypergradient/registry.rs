@@ -1,14 +1,16 @@
 //! All methods by name: what each is for, its defaults, and one type that can hold any of them.
 
 use crate::compiled::session::Session;
-use crate::health::probe::InnerTime;
+use crate::health::probe::PreparedMethod;
 use crate::hypergradient::forwarding::forward_method;
 use crate::hypergradient::loop_use::{LoopUse, Output};
 use crate::hypergradient::paths::Path;
+use crate::hypergradient::scale::Scale;
 use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Method, Suited};
+use crate::hypergradient::{Estimator, Method};
+use crate::inner::inner_loop::InnerLoop;
+use crate::methods::claims::Claims;
 use crate::problem::AnyProblem;
-use crate::truth::Claims;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
@@ -16,10 +18,11 @@ use serde::{Deserialize, Serialize};
 /// What a person choosing a method wants to know of it.
 ///
 /// ```
-/// let adjoint = bilevel::methods().iter().find(|m| m.name == "langevin-adjoint").unwrap();
+/// let adjoint = bilevel::methods::all().iter().find(|m| m.name == "langevin-adjoint").unwrap();
 /// assert!(adjoint.memory.contains("flat"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MethodInfo {
     /// Its name.
     pub name: &'static str,
@@ -31,10 +34,17 @@ pub struct MethodInfo {
     pub memory: &'static str,
     /// When to choose it.
     pub when: &'static str,
-    /// What [`Chains`](crate::Chains) of it are called.
+    /// What [`Chains`](crate::methods::Chains) of it are called.
     pub in_chains: &'static str,
     /// Settings that it brings with it, by name, and what they mean.
     pub settings: &'static [(&'static str, &'static str)],
+}
+
+impl MethodInfo {
+    /// Of a method of a user's own; the other fields are empty.
+    pub const fn new(name: &'static str, in_chains: &'static str, summary: &'static str) -> Self {
+        MethodInfo { name, summary, cost: "", memory: "", when: "", in_chains, settings: &[] }
+    }
 }
 
 /// One line registers a method: `file::Type name: summary; cost; memory; when`, and then, for each setting that no method before
@@ -52,7 +62,8 @@ macro_rules! register {
         /// Any of the methods, with its settings: what a configuration file holds.
         ///
         /// ```
-        /// use bilevel::{AnyMethod, Method};
+        /// use bilevel::Method;
+        /// use bilevel::methods::AnyMethod;
         /// let method = AnyMethod::named("ift-cg")?;
         /// assert_eq!(method.name(), "ift-cg");
         /// let error = AnyMethod::named("ift-gc").unwrap_err();
@@ -83,7 +94,7 @@ macro_rules! register {
             pub fn named(name: &str) -> Result<Self> {
                 match name {
                     $($name => Ok(AnyMethod::$method(Default::default())),)*
-                    _ => Err(Error::UnknownMethod { name: name.into() }),
+                    _ => Err(Error::unknown("method", name, all().iter().map(|method| method.name))),
                 }
             }
 
@@ -111,12 +122,7 @@ macro_rules! register {
 register! {
     hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
         "T inner + T outer gradients, T mixed products"; "flat: θ and λ, for any T";
-        "to reproduce the paper; its bias depends on γ·T·curvature";
-        step = "inner step";
-        burn_in = "inner steps before the first one that is kept";
-        samples = "inner steps kept; for es, directions tried";
-        temperature = "temperature of the inner noise, 0 for none";
-        noise_scale = "factor on the inner noise"
+        "to reproduce the paper; its bias depends on γ·T·curvature"
     langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is correct at finite \
                                                            temperature";
         "T inner + T outer gradients, T products"; "flat: θ and λ, for any T";
@@ -124,16 +130,13 @@ register! {
         warm = "keep the adjoint from one hypergradient to the next";
         outer_every_step = "take the outer gradient at every inner step, or once";
         trust = "reset the adjoint when it leaves the region that contraction keeps it in";
-        horizon = "inner steps after which the adjoint forgets, 0 for never";
-        shrink_step = "reduce the inner step where no hypergradient exists"
+        horizon = "inner steps after which the adjoint forgets, 0 for never"
     amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
         "well-conditioned, nearly deterministic inner losses: the fastest there";
-        steps = "inner steps of a hypergradient";
         curvature = "the curvature in the linear solve: hessian or gauss-newton";
         regularisation = "added to the curvature in the linear solve";
-        iterations = "iterations of the linear solve";
-        optimizer = "how a gradient of the inner loss becomes a step"
+        iterations = "iterations of the linear solve"
     amigo_sgd::AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
         "T inner gradients, i Hessian products"; "a few θ"; "as amigo-cg, with minibatches";
         beta = "step of the linear solve"
@@ -157,9 +160,13 @@ register! {
     es::Es "es": "evolutionary search: differences along random directions";
         "N × T inner gradients"; "one θ"; "losses that cannot be differentiated with respect to λ";
         sigma = "size of a perturbation";
+        directions = "random directions that are tried";
         antithetic = "use both signs of every direction"
     covariance::Covariance "covariance": "the score-function identity from chain samples";
         "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
+    evidence::Evidence "evidence": "the marginal likelihood of the training rows, by first derivatives along a Langevin chain";
+        "T inner gradients"; "flat: two θ and a few λ"; "λ of a normalised prior, or of the model itself: no validation rows, no \
+                                                        second derivatives"
     reptile::Reptile "reptile": "λ moves towards where training ends";
         "T inner gradients"; "one θ"; "learned initialisations at the lowest cost"
     soba::Soba "soba": "one step each for θ, the linear system and λ";
@@ -205,7 +212,7 @@ register! {
                                                                         steps at rate 1"
     fg2u::Fg2u "fg2u": "forward mode along random directions";
         "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
-        directions = "where directions come from: signs or coordinates"
+        draw = "where directions come from: signs or coordinates"
     pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
         "2N × T inner gradients"; "2N θ"; "as es, where training is long and λ should move before it ends";
         windows = "windows of inner steps that make a whole training"
@@ -214,17 +221,17 @@ register! {
 /// All methods, in the order a newcomer should read them.
 ///
 /// ```
-/// assert_eq!(bilevel::methods()[0].name, "hpo-sgld");
+/// assert_eq!(bilevel::methods::all()[0].name, "hpo-sgld");
 /// ```
-pub fn methods() -> &'static [MethodInfo] {
+pub fn all() -> &'static [MethodInfo] {
     METHODS
 }
 
 /// What a setting means that a method brought with it; `None` for one that is not known.
 ///
 /// ```
-/// assert!(bilevel::setting_meaning("sigma").unwrap().contains("perturbation"));
-/// assert_eq!(bilevel::setting_meaning("sgima"), None);
+/// assert!(bilevel::methods::setting_meaning("sigma").unwrap().contains("perturbation"));
+/// assert_eq!(bilevel::methods::setting_meaning("sgima"), None);
 /// ```
 pub fn setting_meaning(name: &str) -> Option<&'static str> {
     let mut settings = METHODS.iter().flat_map(|info| info.settings);
@@ -234,18 +241,19 @@ pub fn setting_meaning(name: &str) -> Option<&'static str> {
 /// The methods that apply to a problem, in the same order: what advice may name.
 ///
 /// ```
-/// use bilevel::{Leaf, Problem, Variable, methods_for};
-/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::methods::applicable_to;
+/// use bilevel::{Leaf, Problem, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .start(|_, l| *l)
 ///     .build()?;
-/// let names: Vec<&str> = methods_for(&problem)?.iter().map(|info| info.name).collect();
+/// let names: Vec<&str> = applicable_to(&problem)?.iter().map(|info| info.name).collect();
 /// assert!(names.contains(&"rmd") && names.contains(&"reptile"));
 /// assert!(!names.contains(&"ift-cg"), "a minimum does not depend on where training began");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
+pub fn applicable_to(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
     let mut found = vec![];
     for info in METHODS {
         match AnyMethod::named(info.name)?.applies(problem) {
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn every_method_has_the_name_it_is_registered_under_and_survives_writing_down() {
-        for info in methods() {
+        for info in all() {
             let method = AnyMethod::named(info.name).unwrap();
             assert_eq!(method.name(), info.name);
             let written = serde_json::to_string(&method).unwrap();

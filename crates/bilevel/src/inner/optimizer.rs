@@ -27,7 +27,9 @@ pub struct LeafStep<'a> {
 /// Turns gradients into directions. Its settings are checked before a run begins.
 ///
 /// ```
-/// use bilevel::{Driver, LeafStep, Leaf, Optimizer, Problem, Result, Rmd, Tensor, Variable};
+/// use bilevel::methods::Rmd;
+/// use bilevel::optimizers::{LeafStep, Optimizer};
+/// use bilevel::{Driver, Leaf, Problem, Result, Tensor, Variable};
 /// /// Only the sign of each number counts.
 /// #[derive(Debug)]
 /// struct Sign;
@@ -45,7 +47,7 @@ pub struct LeafStep<'a> {
 ///         (leaf.gradient.sign(), vec![])
 ///     }
 /// }
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
@@ -124,7 +126,7 @@ impl Optimizer for Sgd {
 /// Heavy ball, v ← decay·v + g: the direction is v, or with `nesterov` g + decay·v.
 ///
 /// ```
-/// use bilevel::{Momentum, Optimizer};
+/// use bilevel::optimizers::{Momentum, Optimizer};
 /// assert!(Momentum { decay: 1.0, ..Momentum::default() }.check().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -209,8 +211,8 @@ impl Optimizer for RmsProp {
 /// Adam (Kingma and Ba): with m and v the running means of g and g², unbiased, the direction is m / √(v + ε²).
 ///
 /// ```
-/// use bilevel::{Adam, Driver, Leaf, Problem, Rmd, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0.square() * 1e3)
 ///     .build()?;
@@ -309,13 +311,14 @@ impl Optimizer for AdamW {
     }
 }
 
-/// The optimizer of an inner loop, as a setting of the methods that train by gradient steps. Reverse and forward mode
+/// The optimizer of an inner loop. Reverse and forward mode
 /// differentiate through it exactly.
 ///
 /// ```
-/// use bilevel::{Adam, InnerOptimizer, Rmd};
-/// let method = Rmd { optimizer: InnerOptimizer::Adam(Adam::default()), step: 0.001, ..Rmd::default() };
-/// # let _ = method;
+/// use bilevel::InnerLoop;
+/// use bilevel::optimizers::{Adam, InnerOptimizer};
+/// let inner = InnerLoop { optimizer: Adam::default().into(), ..InnerLoop::new(0.001, 100) };
+/// # let _ = inner;
 /// let written = serde_json::to_string(&InnerOptimizer::Adam(Adam::default())).unwrap();
 /// assert_eq!(written, r#"{"name":"adam","beta1":0.9,"beta2":0.999,"epsilon":1e-8}"#);
 /// ```

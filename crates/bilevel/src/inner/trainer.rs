@@ -5,19 +5,21 @@ use crate::compiled::key::Key;
 use crate::compiled::routine::Routine;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
-use crate::inner::walk::{InnerLoop, Start};
+use crate::inner::inner_loop::InnerLoop;
+use crate::inner::walk::Start;
 use std::ops::Range;
 
 /// Trains θ where it lies, and asks for no hypergradient.
 ///
 /// ```
-/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Problem, Session, Trainer, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::training::Trainer;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut trainer = Trainer::new(&session, InnerLoop::new(0.25, 2, 0.0, 1.0)?)?;
+/// let mut trainer = Trainer::new(&session, InnerLoop::new(0.25, 2))?;
 /// let state = session.state(Key::from_seed(0))?;
 /// trainer.train(&state, Key::from_seed(0))?;
 /// assert_eq!(state.theta.numbers()?, [1.5]); // halfway to 2, and halfway again
@@ -30,8 +32,9 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Compiles training with these settings.
+    /// Compiles training by this inner loop. Its schedule is that of outer iterations, of which there are none here.
     pub fn new(session: &Session, inner: InnerLoop) -> Result<Self> {
+        inner.check()?;
         Ok(Trainer { start: Start::new(session)?, walk: inner.walk(session)?, inner })
     }
 
@@ -40,7 +43,7 @@ impl Trainer {
     pub fn train(&mut self, state: &State, key: Key) -> Result<()> {
         self.place(state, key)?;
         self.begin(state, key)?;
-        self.steps(0..self.inner.steps() as u32).map(drop)
+        self.steps(0..self.inner.steps as u32).map(drop)
     }
 
     /// Puts θ at θ⁰(λ), where the problem says so.
@@ -50,7 +53,7 @@ impl Trainer {
 
     /// What comes before the first step.
     pub(crate) fn begin(&mut self, state: &State, key: Key) -> Result<()> {
-        self.inner.place(&mut self.walk)?;
+        self.inner.place(&mut self.walk, self.inner.step)?;
         self.walk.bind_point(&state.lambda, &state.theta, key)
     }
 

@@ -8,9 +8,9 @@ use crate::compiled::norms::LazyNorm;
 use crate::compiled::session::Session;
 use crate::error::Error;
 use crate::hypergradient::lost_theta;
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
 use crate::inner::trainer::Trainer;
-use crate::inner::walk::InnerLoop;
 use crate::outer::stopping::StopSignal;
 use crate::problem::named::Named;
 use crate::problem::typed::Problem;
@@ -22,11 +22,11 @@ use std::fmt;
 /// Training of θ at a given λ. Configure it by chaining, then [`run`](Self::run).
 ///
 /// ```
-/// use bilevel::{Adam, Array, Leaf, Problem, Tree, Variable};
+/// use bilevel::prelude::*;
 /// #[derive(Clone, Tree)]
 /// struct Line<T> { slope: T, offset: T }
 /// let one = || Variable::constant([], 1.0);
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Line { slope: one(), offset: one() })
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Line { slope: one(), offset: one() })
 ///     .inner(|_, l, t| (t.slope - 3.0).square() + l.0.exp() * t.offset.square())
 ///     .outer(|_, _, t| t.offset.square())
 ///     .build()?;
@@ -43,10 +43,7 @@ pub struct Training<'p, L: Tree, T: Tree> {
     problem: &'p Problem<L, T>,
     lambda: &'p L::With<Array>,
     theta: Option<&'p T::With<Array>>,
-    step: f64,
-    steps: usize,
-    optimizer: InnerOptimizer,
-    temperature: f64,
+    inner: InnerLoop,
     seed: u64,
     executor: Option<Box<dyn Executor>>,
     signal: StopSignal,
@@ -54,6 +51,7 @@ pub struct Training<'p, L: Tree, T: Tree> {
 }
 
 /// What training leaves behind.
+#[non_exhaustive]
 pub struct Trained<T: Tree> {
     /// θ after the last step, frozen leaves included.
     pub theta: T::With<Array>,
@@ -91,10 +89,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
             problem: self,
             lambda,
             theta: None,
-            step: 0.01,
-            steps: 100,
-            optimizer: InnerOptimizer::Sgd,
-            temperature: 0.0,
+            inner: InnerLoop::default(),
             seed: 0,
             executor: None,
             signal: StopSignal::new(),
@@ -104,27 +99,33 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
 }
 
 impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> {
+    /// The whole inner loop at once.
+    pub fn inner(mut self, inner: InnerLoop) -> Self {
+        self.inner = inner;
+        self
+    }
+
     /// The inner step γ.
     pub fn step(mut self, step: f64) -> Self {
-        self.step = step;
+        self.inner.step = step;
         self
     }
 
     /// The number of steps T.
     pub fn steps(mut self, steps: usize) -> Self {
-        self.steps = steps;
+        self.inner.steps = steps;
         self
     }
 
     /// Trains with this optimizer.
     pub fn optimizer(mut self, optimizer: impl Into<InnerOptimizer>) -> Self {
-        self.optimizer = optimizer.into();
+        self.inner.optimizer = optimizer.into();
         self
     }
 
     /// Adds Langevin noise of this temperature, which goes with plain descent only.
     pub fn temperature(mut self, temperature: f64) -> Self {
-        self.temperature = temperature;
+        self.inner.temperature = temperature;
         self
     }
 
@@ -161,8 +162,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
 
     /// Trains. A θ that is no longer finite is an error that says what to change.
     pub fn run(self) -> Result<Trained<T>> {
-        let Training { problem, step, steps, optimizer, temperature, .. } = self;
-        let inner = InnerLoop::new(step, steps, temperature, 1.0)?.with_optimizer(optimizer)?;
+        let Training { problem, inner, .. } = self;
         let lambda = problem.given_lambda(self.lambda)?;
         let theta = self.theta.map(|theta| problem.given_theta(theta)).transpose()?;
         let executor = self.executor.unwrap_or_else(|| Box::new(Cpu::new()));
@@ -179,7 +179,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         }
         trainer.begin(&state, key)?;
         let mut losses = vec![];
-        let (mut done, steps) = (0, steps as u32);
+        let (mut done, steps) = (0, inner.steps as u32);
         let mut norm = LazyNorm::new(session.executor());
         while done < steps {
             let until = if self.every == 0 { steps } else { done.saturating_add(self.every).min(steps) };

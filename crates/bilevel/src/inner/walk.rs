@@ -1,4 +1,4 @@
-//! The plain inner loop that the unrolled estimators share:
+//! The inner loop as programs, which the estimators share:
 //!
 //!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
 //!
@@ -10,33 +10,13 @@ use crate::compiled::leaves::Leaves;
 use crate::compiled::routine::Routine;
 use crate::compiled::session::Session;
 use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::error::require;
-use crate::inner::optimizer::{InnerOptimizer, LeafStep, Optimizer};
+use crate::inner::inner_loop::InnerLoop;
+use crate::inner::optimizer::{LeafStep, Optimizer};
 use crate::problem::AnyProblem;
 use crate::problem::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 use std::ops::Range;
-
-/// Settings of the loop: what a method written elsewhere builds its programs with.
-///
-/// ```
-/// use bilevel::{InnerLoop, InnerOptimizer};
-/// let inner = InnerLoop::new(0.1, 20, 0.0, 1.0)?.with_optimizer(InnerOptimizer::Momentum(Default::default()))?;
-/// assert_eq!((inner.gamma(), inner.steps()), (0.1, 20));
-/// assert!(InnerLoop::new(-1.0, 20, 0.0, 1.0).is_err());
-/// # Ok::<(), bilevel::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct InnerLoop {
-    step: f64,
-    pub(crate) steps: usize,
-    temperature: f64,
-    noise_scale: f64,
-    optimizer: InnerOptimizer,
-    /// What a schedule multiplies the step with.
-    factor: f64,
-}
 
 /// One step of the loop as tensors: pairs of an input and what it becomes.
 pub struct InnerStep {
@@ -65,54 +45,10 @@ impl InnerStep {
 pub(crate) const SLOTS: &str = "slot";
 
 impl InnerLoop {
-    /// This many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
-    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64) -> Result<Self> {
-        Self::at_least(step, steps, temperature, noise_scale, 0)
-    }
-
-    /// As [`new`](Self::new), with a least number of steps.
-    pub(crate) fn at_least(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
-        let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
-        require((least..i32::MAX as usize).contains(&steps), "steps", steps as f64, must)?;
-        positive("step", step)?;
-        at_least_0("temperature", temperature)?;
-        at_least_0("noise_scale", noise_scale)?;
-        Ok(InnerLoop { step, steps, temperature, noise_scale, optimizer: InnerOptimizer::Sgd, factor: 1.0 })
-    }
-
-    /// Trains with this optimizer. Only plain descent goes with Langevin noise.
-    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
-        optimizer.check()?;
-        if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
-            let must = "0 with this optimizer, since Langevin noise works with plain descent only";
-            require(false, "temperature", self.temperature, must)?;
-        }
-        Ok(InnerLoop { optimizer, ..self })
-    }
-
-    fn is_noisy(&self) -> bool {
-        self.noise_scale * self.temperature != 0.0
-    }
-
-    /// Multiplies the step of the settings by this from now on: what [`Estimator::scale_step`](crate::Estimator::scale_step) does.
-    pub fn scale(&mut self, factor: f64) {
-        self.factor = factor;
-    }
-
-    /// γ as it is now.
-    pub fn gamma(&self) -> f64 {
-        self.step * self.factor
-    }
-
-    /// The number of steps T.
-    pub fn steps(&self) -> usize {
-        self.steps
-    }
-
     /// Gives a routine γ and the size of the noise, and lets its optimizer forget: what comes before a loop.
-    pub fn place(&self, routine: &mut Routine) -> Result<()> {
-        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())?;
-        if !self.optimizer.slots().is_empty() {
+    pub fn place(&self, routine: &mut Routine, gamma: f64) -> Result<()> {
+        routine.set_step_sizes(gamma, self.noise_scale * (2.0 * self.temperature * gamma).sqrt())?;
+        if self.has_slots() {
             routine.zeroed(SLOTS)?;
         }
         Ok(())
@@ -123,8 +59,8 @@ impl InnerLoop {
         self.steps as u32..self.steps as u32 + 1
     }
 
-    /// The step from ∇θL_T, with what the inner loss said of statistics.
-    pub fn step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
+    /// One step as tensors, from ∇θL_T, with what the inner loss said of statistics.
+    pub fn one_step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
         let (theta, kept) = (&trace.theta, self.optimizer.slots().len());
         let iteration = (counter + 1.0).convert(trace.problem.dtype);
         let noise = if self.is_noisy() { Some(trace.noise(counter)) } else { None };
@@ -159,17 +95,9 @@ impl InnerLoop {
         let trace = Trace::new(&graph, session.problem())?;
         let InnerLoss { loss, updates } = trace.inner_loss(&trace.theta, graph.step())?;
         let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
-        let step = self.step(&trace, &slope, &updates, graph.step());
+        let step = self.one_step(&trace, &slope, &updates, graph.step());
         Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
     }
-}
-
-pub(crate) fn positive(name: &'static str, value: f64) -> Result<()> {
-    require(value > 0.0 && value.is_finite(), name, value, "above 0")
-}
-
-pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
-    require(value >= 0.0 && value.is_finite(), name, value, "at least 0")
 }
 
 /// θ⁰(λ), where the problem says so: what comes before an inner loop.

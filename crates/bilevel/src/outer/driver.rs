@@ -4,12 +4,17 @@
 //! nothing else, so it can be replayed on its own, and a resumed run has the same bits as an uninterrupted one.
 
 use crate::Result;
+#[cfg(feature = "checkpoints")]
 use crate::checkpoint::fingerprint::{Fingerprint, Identity};
+#[cfg(feature = "checkpoints")]
 use crate::checkpoint::folder::Checkpoints;
 use crate::compiled::state::State;
 use crate::error::require;
+use crate::generalisation::guard::Guard;
 use crate::hypergradient::Method;
+#[cfg(feature = "checkpoints")]
 use crate::hypergradient::settings::SettingsRecord;
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::{Optimizer, Sgd};
 use crate::outer::measures::{Aim, Measuring};
 use crate::outer::observer::{Answer, Iteration, Observer, OnIteration};
@@ -27,9 +32,9 @@ use std::time::Duration;
 /// Runs the outer loop. Configure it by chaining, then [`run`](Self::run).
 ///
 /// ```
-/// use bilevel::{Adam, Driver, LangevinAdjoint, Leaf, Problem, Schedule, StopReason, Variable};
+/// use bilevel::prelude::*;
 /// // Which weight decay makes θ, trained towards 2, end at 1? Both pull equally where λ = 1.
-/// let problem = Problem::new(
+/// let problem = Problem::builder(
 ///     Leaf(Variable::constant([], 0.1).at_least(0.0)),
 ///     Leaf(Variable::constant([], 0.0)),
 /// )
@@ -37,8 +42,8 @@ use std::time::Duration;
 /// .outer(|_, _, t| (t.0 - 1.0).square())
 /// .build()?;
 ///
-/// let method = LangevinAdjoint { temperature: 0.0, step: 0.1, ..LangevinAdjoint::default() };
-/// let outcome = Driver::new(&problem, method)
+/// let (method, inner) = (LangevinAdjoint::default(), InnerLoop::new(0.1, 100));
+/// let outcome = Driver::new(&problem, method).inner(inner)
 ///     .optimizer(Adam::default())
 ///     .schedule(Schedule::cosine(0.1, 200, 0.001))
 ///     .iterations(1000)
@@ -59,8 +64,10 @@ pub(crate) struct Settings {
     pub method: Box<dyn Method>,
     pub executor: Option<Box<dyn Executor>>,
     pub optimizer: Box<dyn Optimizer>,
-    pub schedule: Schedule,
-    pub inner_schedule: Option<Schedule>,
+    /// The outer rate; that of the method's output if there is none.
+    pub schedule: Option<Schedule>,
+    /// The inner loop; the method's usual one if there is none.
+    pub inner: Option<InnerLoop>,
     pub diagnose_every: u32,
     pub clip: Option<f64>,
     pub seed: u64,
@@ -69,6 +76,7 @@ pub(crate) struct Settings {
     pub fall_back: bool,
     pub criteria: Criteria,
     pub observers: Vec<Box<dyn Observer>>,
+    #[cfg(feature = "checkpoints")]
     pub checkpoints: Option<Checkpoints>,
 }
 
@@ -77,26 +85,26 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm. A
-    /// method that prescribes the step of λ ([`Output`](crate::Output)) has the rate that follows from it.
+    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm, with the method's
+    /// usual inner loop ([`Method::usual_loop`]). A method that prescribes the step of λ ([`Output`](crate::methods::Output)) has the rate that
+    /// follows from it.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// let outcome = Driver::new(&problem, HpoSgld::default()).run()?;
     /// assert_eq!(outcome.iterations, 100);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
-        let rate = method.output().rate(0.01);
         let settings = Settings {
             problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
             optimizer: Box::new(Sgd),
-            schedule: Schedule::constant(rate),
-            inner_schedule: None,
+            schedule: None,
+            inner: None,
             diagnose_every: 10,
             clip: None,
             seed: 0,
@@ -109,9 +117,11 @@ where
                 tolerance: None,
                 patience: None,
                 measuring: Measuring::default(),
+                guard: Guard::default(),
                 signal: StopSignal::new(),
             },
             observers: vec![],
+            #[cfg(feature = "checkpoints")]
             checkpoints: None,
         };
         Driver { settings, problem: problem.clone() }
@@ -120,10 +130,10 @@ where
     /// Runs on this device instead of on all cores.
     ///
     /// ```
-    /// # use bilevel::{Cpu, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// use bilevel::graph::{self, Buffer, Executor, Meta, Program, Runnable};
     /// use std::sync::atomic::{AtomicUsize, Ordering};
     /// use std::sync::Arc;
@@ -160,10 +170,10 @@ where
     /// Moves λ with this optimizer.
     ///
     /// ```
-    /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.optimizer(Adam { beta1: 0.5, ..Adam::default() }).rate(0.1).iterations(1).run()?;
     /// // Adam's first step is the rate, whatever the size of the hypergradient.
     /// let last = outcome.last.unwrap();
@@ -178,26 +188,26 @@ where
     /// The outer learning rate, iteration by iteration.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Schedule, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.schedule(Schedule::step_decay(0.1, 50, 0.5)).run()?;
     /// assert_eq!(outcome.last.unwrap().rate, 0.05);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.settings.schedule = schedule;
+        self.settings.schedule = Some(schedule);
         self
     }
 
     /// A constant outer learning rate.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.rate(0.02).run()?;
     /// assert_eq!(outcome.last.unwrap().rate, 0.02);
     /// # Ok::<(), bilevel::Error>(())
@@ -206,21 +216,22 @@ where
         self.schedule(Schedule::constant(rate))
     }
 
-    /// Multiplies the method's inner step by this, iteration by iteration, and its noise by the root: with a factor that
-    /// falls, the chain cools its discretisation error as the run settles.
+    /// Trains with this inner loop.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Schedule, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::optimizers::Shape;
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.inner_schedule(Schedule::step_decay(1.0, 50, 0.1)).run()?;
-    /// // The step is 0.05 × 0.1 now, and the curvature 2.
+    /// let schedule = Shape::Step { every: 50, factor: 0.1 }.into();
+    /// let inner = InnerLoop { schedule, ..InnerLoop::new(0.05, 100) };
+    /// let outcome = Driver::new(&problem, Rmd::default()).inner(inner).run()?;
+    /// // γ is 0.05 × 0.1 now, and the curvature 2.
     /// assert!((outcome.last.unwrap().diagnostics.step_curvature.unwrap() - 0.01).abs() < 1e-12);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn inner_schedule(mut self, factor: Schedule) -> Self {
-        self.settings.inner_schedule = Some(factor);
+    pub fn inner(mut self, inner: InnerLoop) -> Self {
+        self.settings.inner = Some(inner);
         self
     }
 
@@ -228,10 +239,10 @@ where
     /// never. A diagnosis costs an outer gradient, a Hessian product and an inner loss.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.diagnose_every(0).run()?;
     /// assert_eq!(outcome.last.unwrap().diagnostics.curvature, None);
     /// # Ok::<(), bilevel::Error>(())
@@ -244,10 +255,10 @@ where
     /// Limits the norm of a hypergradient to this.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.rate(1.0).clip_norm(1e-3).run()?;
     /// assert!(outcome.last.unwrap().step_norm <= 1.001e-3);
     /// # Ok::<(), bilevel::Error>(())
@@ -260,11 +271,11 @@ where
     /// The seed of everything random.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// let noisy = HpoSgld { step: 0.05, temperature: 0.01, ..HpoSgld::default() };
-    /// let found = |seed| Driver::new(&problem, noisy).seed(seed).iterations(3).run().map(|outcome| outcome.lambda.0);
+    /// let (noisy, noisy_loop) = (HpoSgld::default(), InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100).at_temperature(0.01) });
+    /// let found = |seed| Driver::new(&problem, noisy).inner(noisy_loop).seed(seed).iterations(3).run().map(|outcome| outcome.lambda.0);
     /// assert_eq!(found(7)?, found(7)?);
     /// assert_ne!(found(7)?, found(8)?);
     /// # Ok::<(), bilevel::Error>(())
@@ -278,11 +289,11 @@ where
     /// problem whose θ starts from λ always does so.
     ///
     /// ```
-    /// # use bilevel::{Driver, Leaf, Problem, Rmd, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// // θ starts at 0, and one step of 0.25 brings it half of the way to λ, which hardly moves from 1.
-    /// let driver = || Driver::new(&problem, Rmd { step: 0.25, steps: 1, ..Rmd::default() }).rate(1e-9);
+    /// let driver = || Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.25, 1)).rate(1e-9);
     /// let (cold, warm) = (driver().cold(true).run()?, driver().run()?);
     /// assert!((cold.theta.0.item().unwrap() - 0.5).abs() < 1e-6);
     /// assert!((warm.theta.0.item().unwrap() - 1.0).abs() < 1e-6);
@@ -298,11 +309,11 @@ where
     /// λ and θ as that iteration left them; the last checkpoint is then the only good state. What is computed is the same.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// // A rate at which λ leaves the floating-point numbers.
-    /// let driver = || Driver::new(&problem, HpoSgld { temperature: 0.0, ..HpoSgld::default() }).rate(1e200);
+    /// let driver = || Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::default() }).rate(1e200);
     /// let (with, without) = (driver().run()?, driver().fall_back(false).run()?);
     /// assert!(matches!(with.reason, StopReason::Diverged(_)) && matches!(without.reason, StopReason::Diverged(_)));
     /// assert_ne!(with.theta.0, without.theta.0);
@@ -316,12 +327,12 @@ where
     /// Starts from this λ instead of the problem's own: the result of another run, from a file, or chosen by hand.
     ///
     /// ```
-    /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let method = HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() };
-    /// let coarse = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.1).iterations(20).run()?;
-    /// let fine = Driver::new(&problem, method).start_from(&coarse.lambda).theta(&coarse.theta).rate(0.01).run()?;
+    /// # let (method, inner) = (HpoSgld::default(), InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
+    /// let coarse = Driver::new(&problem, method).inner(inner).optimizer(Adam::default()).rate(0.1).iterations(20).run()?;
+    /// let fine = Driver::new(&problem, method).inner(inner).start_from(&coarse.lambda).theta(&coarse.theta).rate(0.01).run()?;
     /// assert!(fine.last.unwrap().outer_loss < coarse.last.unwrap().outer_loss);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -343,10 +354,10 @@ where
     /// Stops after this many iterations, including those before a resumption.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.iterations(5).run()?;
     /// assert_eq!(outcome.iterations, 5);
     /// # Ok::<(), bilevel::Error>(())
@@ -359,10 +370,10 @@ where
     /// Stops when this run has taken this long, not counting the time before a resumption.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.time_limit(std::time::Duration::ZERO).run()?;
     /// assert_eq!(outcome.reason, StopReason::Time);
     /// # Ok::<(), bilevel::Error>(())
@@ -375,10 +386,10 @@ where
     /// Stops when the norm of the hypergradient is at most this, without the part that the bounds of λ remove.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.rate(0.1).tolerance(0.1).run()?;
     /// assert_eq!(outcome.reason, StopReason::Tolerance);
     /// # Ok::<(), bilevel::Error>(())
@@ -391,10 +402,10 @@ where
     /// Stops when the outer loss has not improved by more than `improvement` for this many iterations.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.rate(0.1).patience(10, 0.01).run()?;
     /// assert_eq!(outcome.reason, StopReason::Patience);
     /// # Ok::<(), bilevel::Error>(())
@@ -405,13 +416,13 @@ where
     }
 
     /// Takes the problem's measures after every n iterations; 0, the default, means never. They are in
-    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::JsonLines). Their random numbers
+    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::observers::JsonLines). Their random numbers
     /// come from a separate key, the same each time, so they can be compared, and the run is the same with and without
     /// them.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     ///     .inner(|_, l, t| (t.0 - l.0).square())
     ///     .outer(|_, _, t| (t.0 - 1.0).square())
     ///     .measure("distance", |_, l, _| (l.0 - 1.0).abs())
@@ -428,11 +439,12 @@ where
     /// Stops when a measure has not improved by more than `improvement` for this many measurements in a row.
     ///
     /// ```
-    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::observers::Aim;
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
     /// #     .measure("distance", |_, l, _| (l.0 - 1.0).abs()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.rate(0.1).measure_every(5).patience_on(Aim::lowest("distance"), 3, 0.001).iterations(500).run()?;
     /// assert_eq!(outcome.reason, StopReason::MeasurePatience("distance".into()));
     /// # Ok::<(), bilevel::Error>(())
@@ -445,11 +457,12 @@ where
     /// Keeps λ and θ of the measurement at which a measure, or a loss, was best, in [`Outcome::best`] and in checkpoints.
     ///
     /// ```
-    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::observers::Aim;
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
     /// #     .measure("distance from 0.5", |_, l, _| (l.0 - 0.5).abs()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// // λ passes 0.5 on its way to 1.
     /// let outcome = driver.rate(0.1).measure_every(1).keep_best(Aim::lowest("distance from 0.5")).run()?;
     /// let best = outcome.best.unwrap();
@@ -463,13 +476,37 @@ where
         self
     }
 
+    /// Judges λ by the held-out rows of the problem's tables in this way, instead of every fifth iteration without stopping early. No
+    /// method sees these rows; if their loss has risen at the end, λ and θ of the iteration at which it was least are returned: see
+    /// [`GuardReport`](crate::splits::GuardReport).
+    ///
+    /// ```
+    /// # use bilevel::methods::IftCg;
+    /// # use bilevel::splits::{Guard, Rows};
+    /// # use bilevel::{Array, Driver, InnerLoop, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .table("y", Array::from_f64([4], vec![1.0, 0.2, 0.9, 0.8])?, &Rows::given([0], [1]).with_held_out([2, 3]))
+    /// #     .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+    /// #     .outer(|s, _, t| (s.data("y") - t.0).square().mean_all()).build()?;
+    /// # let driver = Driver::new(&problem, IftCg::default()).inner(InnerLoop::new(0.1, 100)).rate(0.5);
+    /// let outcome = driver.guard(Guard { every: 1, patience: 3 }).iterations(500).run()?;
+    /// assert_eq!(outcome.reason, StopReason::Guard);
+    /// assert_eq!(outcome.iterations, outcome.guard.unwrap().iteration + 3);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.settings.criteria.guard = guard;
+        self
+    }
+
     /// Stops within a fraction of a second when this is set, even in the middle of a long hypergradient.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, StopSignal, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::observers::StopSignal;
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let signal = StopSignal::new();
     /// signal.stop(); // from a handler of Ctrl-C, or another thread
     /// let outcome = driver.stop_signal(signal).run()?;
@@ -481,13 +518,19 @@ where
         self
     }
 
+    /// The signal that stops the run: for what is to be stopped with it.
+    pub fn signal(&self) -> StopSignal {
+        self.settings.criteria.signal.clone()
+    }
+
     /// Reports the run to this observer; there may be several.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, ProgressLine, Recorder, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::observers::{ProgressLine, Recorder};
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let recorder = Recorder::new();
     /// driver.observe(ProgressLine::stderr()).observe(recorder.clone()).run()?;
     /// assert_eq!(recorder.iterations().len(), 100);
@@ -502,10 +545,10 @@ where
     /// [`ControlFlow`](std::ops::ControlFlow) that may end the run with a reason.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// use std::ops::ControlFlow;
     /// let outcome = driver
     ///     .on_iteration(|iteration, _| println!("{}: {}", iteration.number, iteration.outer_loss))
@@ -528,16 +571,18 @@ where
     /// Saves checkpoints, and continues from them if asked to.
     ///
     /// ```
-    /// # use bilevel::{Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::checkpoints::Checkpoints;
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let folder = std::env::temp_dir().join(format!("bilevel-doc-driver-{}", std::process::id()));
     /// driver.checkpoints(Checkpoints::new(&folder).every(50).resume(true)).run()?;
     /// assert_eq!(Checkpoints::new(&folder).newest()?.unwrap().checkpoint.iteration(), 100);
     /// # std::fs::remove_dir_all(folder).unwrap();
     /// # Ok::<(), bilevel::Error>(())
     /// ```
+    #[cfg(feature = "checkpoints")]
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
         self.settings.checkpoints = Some(checkpoints);
         self
@@ -554,10 +599,10 @@ where
     /// hold [none](Self::fall_back).
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// # let driver = Driver::new(&problem, HpoSgld::default()).inner(InnerLoop { burn_in: 50, ..InnerLoop::new(0.05, 100) });
     /// let outcome = driver.run()?;
     /// assert_eq!(outcome.reason, StopReason::Iterations);
     /// # Ok::<(), bilevel::Error>(())
@@ -569,25 +614,38 @@ where
 }
 
 impl Settings {
+    /// The inner loop of the run.
+    pub(crate) fn inner(&self) -> InnerLoop {
+        self.inner.unwrap_or_else(|| self.method.usual_loop())
+    }
+
+    /// The outer rate of the run.
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.schedule.unwrap_or_else(|| Schedule::constant(self.method.output().rate(0.01, &self.inner())))
+    }
+
     fn check(&self) -> Result<()> {
         self.criteria.check()?;
         self.criteria.measuring.check(&self.problem.measure_names())?;
-        self.schedule.check()?;
-        self.inner_schedule.map_or(Ok(()), |schedule| schedule.check())?;
+        self.schedule().check()?;
+        self.inner().check()?;
         self.optimizer.check()?;
         if let Some(limit) = self.clip {
             require(limit > 0.0 && limit.is_finite(), "clip_norm", limit, "above 0")?;
         }
         self.start.check(self.cold || self.problem.starts_from_lambda())?;
-        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)
+        #[cfg(feature = "checkpoints")]
+        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)?;
+        Ok(())
     }
 
+    #[cfg(feature = "checkpoints")]
     pub(crate) fn identity(&self) -> Identity {
         Identity {
             method: self.method.settings(),
             optimizer: self.optimizer.settings(),
-            schedule: SettingsRecord::of("", &self.schedule),
-            inner_schedule: self.inner_schedule.map(|schedule| SettingsRecord::of("", &schedule)),
+            inner: SettingsRecord::of("", &self.inner()),
+            schedule: SettingsRecord::of("", &self.schedule()),
             clip: self.clip,
             seed: self.seed,
             cold: self.cold || self.problem.starts_from_lambda(),

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 /// removed first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
 ///
 /// ```
-/// use bilevel::{Driver, HpoSgld, JsonLines, Leaf, Problem, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::observers::JsonLines;
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
@@ -38,7 +39,7 @@ pub struct JsonLines {
 /// the rest. What only some methods know is there or not.
 ///
 /// ```
-/// let fields = bilevel::iteration_fields(&bilevel::Iteration { number: 3, ..Default::default() });
+/// let fields = bilevel::observers::iteration_fields(&bilevel::observers::Iteration { number: 3, ..Default::default() });
 /// assert_eq!((&fields["iteration"], &fields["inner_gradients"]), (&3.into(), &0.into()));
 /// ```
 pub fn iteration_fields(iteration: &Iteration) -> Map<String, Value> {
@@ -60,7 +61,7 @@ impl JsonLines {
     /// To this file, which is made when the run begins.
     ///
     /// ```
-    /// let observer = bilevel::JsonLines::new("metrics.jsonl");
+    /// let observer = bilevel::observers::JsonLines::new("metrics.jsonl");
     /// # let _ = observer;
     /// ```
     pub fn new(path: impl AsRef<Path>) -> Self {

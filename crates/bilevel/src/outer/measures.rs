@@ -13,15 +13,16 @@ use std::fmt;
 
 /// Folded into the key of a run, so that measures have draws of their own. All measures of a run share them, so that they can
 /// be compared.
-const MEASURES: u32 = u32::MAX;
+pub(crate) const MEASURES: u32 = u32::MAX;
 
 /// The problem's own measures by name, in their order; empty at a moment that was not measured.
 ///
 /// In JSON it is an object, and a measure that is not finite is null there, which is read back as NaN.
 ///
 /// ```
-/// use bilevel::{Driver, HpoSgld, Leaf, Problem, Recorder, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::observers::Recorder;
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .measure("distance", |_, l, _| (l.0 - 1.0).abs())
@@ -51,6 +52,13 @@ impl Measures {
     /// True where nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl Measures {
+    /// Adds one.
+    pub(crate) fn push(&mut self, name: &str, value: f64) {
+        self.0.push((name.into(), value));
     }
 }
 
@@ -93,7 +101,7 @@ impl<'de> Deserialize<'de> for Measures {
 /// and θ after the step, with draws that are the same each time.
 ///
 /// ```
-/// use bilevel::Aim;
+/// use bilevel::observers::Aim;
 /// assert_eq!(Aim::highest("accuracy").measure(), "accuracy");
 /// assert_ne!(Aim::highest("accuracy"), Aim::lowest("accuracy"));
 /// ```
@@ -177,9 +185,14 @@ impl Best {
         if !aim.is_better(value, before.map(|best| best.value), 0.0) {
             return Ok(None);
         }
+        Best::at(aim, value, iteration, state, session).map(Some)
+    }
+
+    /// A copy of this state.
+    pub(crate) fn at(aim: &Aim, value: f64, iteration: u32, state: &State, session: &Session) -> Result<Self> {
         let executor = session.executor();
         let (lambda, theta) = (state.lambda.duplicate(executor)?, state.theta.duplicate(executor)?);
-        Ok(Some(Best { aim: aim.clone(), value, iteration, state: State { lambda, theta, ..State::default() } }))
+        Ok(Best { aim: aim.clone(), value, iteration, state: State { lambda, theta, ..State::default() } })
     }
 
     /// Another handle to the same numbers, which nobody changes.
@@ -208,11 +221,11 @@ impl Measuring {
             require(self.every > 0, "measure_every", 0.0, "at least 1 if the run is to follow a measure")?;
             if !known.contains(&measure.as_str()) {
                 let known = known.iter().map(|name| name.to_string()).collect();
-                return Err(Error::UnknownMeasure { name: measure.clone(), known });
+                return Err(Error::Unknown { kind: "measure", name: measure.clone(), known });
             }
         }
         if let Some((_, measurements, improvement)) = &self.patience {
-            require(*measurements > 0, "patience", *measurements as f64, "at least 1 measurement")?;
+            require(*measurements > 0, "patience", *measurements, "at least 1 measurement")?;
             let name = "patience's improvement";
             require(*improvement >= 0.0 && improvement.is_finite(), name, *improvement, "at least 0")?;
         }

@@ -13,10 +13,11 @@ use std::time::Duration;
 /// The numbers of one outer iteration.
 ///
 /// ```
-/// let iteration = bilevel::Iteration { number: 3, rate: 0.1, ..Default::default() };
+/// let iteration = bilevel::observers::Iteration { number: 3, rate: 0.1, ..Default::default() };
 /// assert_eq!((iteration.number, iteration.oracles.inner_gradients), (3, 0));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Iteration {
     /// Its number, from 1.
     pub number: u32,
@@ -49,10 +50,11 @@ pub struct Iteration {
 /// What is known when a run begins.
 ///
 /// ```
-/// let beginning = bilevel::Beginning { method: "rmd", optimizer: "adam", done: 20, until: 100, notes: vec![] };
+/// let beginning = bilevel::observers::Beginning { method: "rmd", optimizer: "adam", done: 20, until: 100, notes: vec![] };
 /// assert_eq!(beginning.until - beginning.done, 80);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Beginning {
     /// The method's name.
     pub method: &'static str,
@@ -69,7 +71,8 @@ pub struct Beginning {
 /// Something that is told how a run goes, and may end it.
 ///
 /// ```
-/// use bilevel::{Iteration, Observer, State};
+/// use bilevel::State;
+/// use bilevel::observers::{Iteration, Observer};
 /// use std::ops::ControlFlow;
 /// /// Stops when the outer loss is good enough.
 /// struct GoodEnough(f64);
@@ -102,7 +105,7 @@ pub trait Observer: Send {
 /// What a closure that observes a run may return: nothing, or whether to continue, with a reason to stop.
 ///
 /// ```
-/// use bilevel::Answer;
+/// use bilevel::observers::Answer;
 /// use std::ops::ControlFlow;
 /// assert_eq!(().into_control_flow(), ControlFlow::Continue(()));
 /// assert_eq!(ControlFlow::Break("enough").into_control_flow(), ControlFlow::Break("enough".to_string()));
@@ -140,8 +143,9 @@ where
 /// Keeps the numbers of every iteration in memory; clones share them.
 ///
 /// ```
-/// use bilevel::{Driver, HpoSgld, Leaf, Problem, Recorder, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::observers::Recorder;
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
@@ -159,7 +163,7 @@ impl Recorder {
     /// An empty one.
     ///
     /// ```
-    /// assert!(bilevel::Recorder::new().iterations().is_empty());
+    /// assert!(bilevel::observers::Recorder::new().iterations().is_empty());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -168,7 +172,7 @@ impl Recorder {
     /// What was recorded so far.
     ///
     /// ```
-    /// assert_eq!(bilevel::Recorder::new().iterations().len(), 0);
+    /// assert_eq!(bilevel::observers::Recorder::new().iterations().len(), 0);
     /// ```
     pub fn iterations(&self) -> Vec<Iteration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()

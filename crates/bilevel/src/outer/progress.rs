@@ -1,18 +1,15 @@
 //! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
 
 use crate::Result;
-use crate::checkpoint::file::Opened;
-use crate::compiled::leaves::Leaves;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
+use crate::generalisation::guard::Watched;
 use crate::health::diagnostics::Diagnostics;
 use crate::health::divergence::Watch;
 use crate::hypergradient::{MemoryTable, Oracles};
 use crate::outer::measures::{Best, Followed, Measured, Measuring};
 use crate::outer::observer::Iteration;
 use crate::outer::step::Slots;
-use bilevel_graph::Buffer;
-use std::io::{Read, Seek};
 use std::time::Duration;
 
 /// The tensors, where they are computed, and the numbers.
@@ -22,6 +19,8 @@ pub(crate) struct Progress {
     pub slots: Slots,
     /// Where the measure to keep the best of was best. What it holds is never changed.
     pub best: Option<Best>,
+    /// Where held-out rows were best. What it holds is never changed.
+    pub guarded: Option<Best>,
     pub numbers: Numbers,
 }
 
@@ -38,6 +37,8 @@ pub(crate) struct Numbers {
     pub since_best: u32,
     /// The measure that patience looks at.
     pub followed: Option<Followed>,
+    /// What the guard knows.
+    pub watched: Option<Watched>,
     pub last: Option<Iteration>,
     /// ‖λ‖ after the last of them.
     pub lambda_norm: f64,
@@ -52,34 +53,8 @@ impl Progress {
     pub fn duplicate(&self, session: &Session) -> Result<Self> {
         let executor = session.executor();
         let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
-        let (best, numbers) = (self.best.as_ref().map(Best::handle), self.numbers.clone());
-        Ok(Progress { state: self.state.duplicate(executor)?, slots, best, numbers })
-    }
-
-    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots, and λ
-    /// and θ where a measure was best.
-    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
-        let State { lambda, theta, memory } = &self.state;
-        let best = self.best.iter().flat_map(|best| best.state.lambda.iter().chain(best.state.theta.iter()));
-        let slots = self.slots.iter().flat_map(|slot| slot.iter());
-        lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(slots).chain(best)
-    }
-
-    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
-    pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> Result<()> {
-        let before = self.state.lambda.len() + self.state.theta.len();
-        let memory = || file.metas().skip(before).take(file.header().memory);
-        if !memory().eq(self.state.memory.iter().map(Buffer::meta)) {
-            self.state.memory = Leaves::zeros(session.executor(), memory())?;
-        }
-        let executor = session.executor();
-        let (lambda, theta) = (self.state.lambda.zeros_like(executor)?, self.state.theta.zeros_like(executor)?);
-        self.best = file.header().best(State { lambda, theta, memory: Leaves::default() });
-        for (number, buffer) in self.buffers().enumerate() {
-            file.read_to(number, buffer)?;
-        }
-        self.numbers = file.header().numbers();
-        Ok(())
+        let [best, guarded] = [&self.best, &self.guarded].map(|best| best.as_ref().map(Best::handle));
+        Ok(Progress { state: self.state.duplicate(executor)?, slots, best, guarded, numbers: self.numbers.clone() })
     }
 
     /// Takes in what another progress of the same run is, without the host.
@@ -92,16 +67,9 @@ impl Progress {
         self.state.copy_changes_from(&other.state, tables, session.executor())?;
         self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;
         self.best = other.best.as_ref().map(Best::handle);
+        self.guarded = other.guarded.as_ref().map(Best::handle);
         self.numbers.clone_from(&other.numbers);
         Ok(())
-    }
-
-    /// Forgets what was followed for another aim than that of this run.
-    pub fn aim_at(&mut self, measuring: &Measuring) {
-        self.numbers
-            .followed
-            .take_if(|followed| measuring.patience.as_ref().is_none_or(|(aim, ..)| *aim != followed.aim));
-        self.best.take_if(|best| measuring.keep.as_ref() != Some(&best.aim));
     }
 
     /// Takes in the measures after the last iteration.
@@ -116,7 +84,9 @@ impl Progress {
             *best = Some(better);
         }
         if let Some(last) = &mut numbers.last {
-            last.measures = measures.own;
+            // The guard may have measured already.
+            let held_out = std::mem::replace(&mut last.measures, measures.own);
+            held_out.iter().for_each(|(name, value)| last.measures.push(name, value));
         }
         Ok(())
     }
@@ -132,6 +102,7 @@ impl Numbers {
             mark: None,
             since_best: 0,
             followed: None,
+            watched: None,
             last: None,
             lambda_norm: 0.0,
             looked: Diagnostics::default(),

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// Writes progress as text: on a terminal one line that is written over, elsewhere plain lines, not too many of them.
 ///
 /// ```
-/// use bilevel::{Iteration, Observer, ProgressLine, State};
+/// use bilevel::State;
+/// use bilevel::observers::{Iteration, Observer, ProgressLine};
 /// let mut line = ProgressLine::new(Vec::new(), false);
 /// let state = State::default(); // without a single leaf
 /// let _ = line.on_iteration(&Iteration { number: 1, outer_loss: 0.25, ..Default::default() }, &state);
@@ -32,7 +33,7 @@ impl ProgressLine<std::io::Stderr> {
     /// To standard error, as fits what it is connected to.
     ///
     /// ```
-    /// use bilevel::{Observer, ProgressLine};
+    /// use bilevel::observers::{Observer, ProgressLine};
     /// let observer: Box<dyn Observer> = Box::new(ProgressLine::stderr());
     /// # let _ = observer;
     /// ```
@@ -47,7 +48,7 @@ impl<W: Write + Send> ProgressLine<W> {
     /// To any writer. At most ten lines a second on a terminal, elsewhere one.
     ///
     /// ```
-    /// let line = bilevel::ProgressLine::new(Vec::new(), true);
+    /// let line = bilevel::observers::ProgressLine::new(Vec::new(), true);
     /// assert!(line.into_inner().is_empty());
     /// ```
     pub fn new(to: W, terminal: bool) -> Self {
@@ -59,7 +60,7 @@ impl<W: Write + Send> ProgressLine<W> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// let line = bilevel::ProgressLine::stderr().pause(Duration::from_secs(10));
+    /// let line = bilevel::observers::ProgressLine::stderr().pause(Duration::from_secs(10));
     /// # let _ = line;
     /// ```
     pub fn pause(mut self, pause: Duration) -> Self {
@@ -70,7 +71,7 @@ impl<W: Write + Send> ProgressLine<W> {
     /// The writer.
     ///
     /// ```
-    /// assert!(bilevel::ProgressLine::new(Vec::new(), false).into_inner().is_empty());
+    /// assert!(bilevel::observers::ProgressLine::new(Vec::new(), false).into_inner().is_empty());
     /// ```
     pub fn into_inner(self) -> W {
         self.to

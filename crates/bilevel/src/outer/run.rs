@@ -3,30 +3,31 @@
 //! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed on its own, and
 //! a resumed run has the same bits as an uninterrupted one.
 
-use crate::checkpoint::error::CheckpointError;
-use crate::checkpoint::fingerprint::Identity;
-use crate::checkpoint::folder::Folder;
+use crate::checkpoint::saving::Saving;
 use crate::compiled::initial::Initial;
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
 use crate::compiled::norms::LazyNorm;
 use crate::compiled::session::Session;
 use crate::compiled::state::{State, THETA};
+use crate::diagnostics::Cause;
+use crate::generalisation::guard::{GuardReport, HELD_OUT, Watching};
 use crate::health::divergence::{Diagnosis, Sizes};
 use crate::health::postmortem::Circumstances;
-use crate::health::probe::Probed;
+use crate::health::probe::PreparedMethod;
 use crate::hypergradient::loop_use::Output;
-use crate::hypergradient::{Estimator, Method, paths};
+use crate::hypergradient::{Method, paths};
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::{Optimizer, Sgd};
 use crate::outer::driver::Settings;
 use crate::outer::last_good::LastGood;
-use crate::outer::measures::{Gauge, Measures};
+use crate::outer::measures::{Gauge, MEASURES, Measures};
 use crate::outer::observer::{Beginning, Iteration, Observer};
 use crate::outer::progress::{Numbers, Progress};
 use crate::outer::step::{Measured, OuterStep, zero_slots};
 use crate::outer::stopping::{Outcome, StopReason};
 use crate::problem::leaf_name;
-use crate::{Cause, Error, Result};
+use crate::{Error, Result};
 use bilevel_cpu::Cpu;
 use bilevel_graph::ErrorKind;
 use std::ops::ControlFlow;
@@ -39,23 +40,12 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
     let mut observers = std::mem::take(&mut driver.observers);
     let mut outer = OuterLoop::prepare(&driver, &session)?;
-    let slots = driver.optimizer.slots();
 
     let state = outer.first()?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
-    let mut progress = Progress { state, slots: zeros, best: None, numbers: Numbers::new() };
+    let mut progress = Progress { state, slots: zeros, best: None, guarded: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
-    let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
-    if let Some(settings) = &driver.checkpoints {
-        let folder = Folder::open(settings)?;
-        // Where a run does not resume, the folder is empty.
-        if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
-            notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
-            progress.aim_at(&driver.criteria.measuring);
-            save.saved = Some(progress.numbers.iteration);
-        }
-        save.folder = Some(folder);
-    }
+    let mut save = Saving::begin(&driver, &mut progress, &session, &mut notes)?;
     let spent = progress.numbers.elapsed;
     let mut good = LastGood::new(&progress, driver.fall_back, &session)?;
 
@@ -110,7 +100,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         }
         good.note(&progress, outer.estimator.tables(), &session)?;
         // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
-        if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
+        if save.is_due(progress.numbers.iteration)
             && let Err(error) = save.save(good.of(&progress))
         {
             break StopReason::Unsaved(error);
@@ -124,9 +114,12 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     }
     // Its memory is as large as the state, and the outcome needs some.
     drop(good);
+    let guard = outer.guarded(&progress);
+    let returned = guard.filter(|guard| guard.kept_best).and_then(|_| progress.guarded.take()).map(|best| best.state);
+    notes.extend(guard.filter(|guard| guard.kept_best).map(|guard| guard.to_string()));
     let measures = match &reason {
         StopReason::Signal => Measures::default(),
-        _ => outer.measures(&progress).unwrap_or_else(|error| {
+        _ => outer.measures(&progress, returned.as_ref()).unwrap_or_else(|error| {
             notes.push(format!("the measures could not be taken at the end: {error}"));
             Measures::default()
         }),
@@ -153,14 +146,15 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let problem = session.problem();
     let outcome = Outcome {
         reason,
-        lambda: problem.named_lambda(&state.lambda)?,
-        theta: problem.named_theta(&state.theta)?,
+        lambda: problem.named_lambda(&returned.as_ref().unwrap_or(&state).lambda)?,
+        theta: problem.named_theta(&returned.as_ref().unwrap_or(&state).theta)?,
         iterations: numbers.iteration,
         output: driver.method.output(),
         last: numbers.last,
         best_outer_loss: numbers.best,
         measures,
         best,
+        guard,
         oracles: numbers.oracles,
         elapsed: spent.saturating_add(began.elapsed()),
         state,
@@ -184,36 +178,13 @@ fn ask(
     reason
 }
 
-/// Where a run is saved, if it is.
-struct Saving<'a> {
-    identity: Identity,
-    slots: &'a [&'a str],
-    folder: Option<Folder>,
-    /// The iteration of the newest checkpoint.
-    saved: Option<u32>,
-}
-
-impl Saving<'_> {
-    /// Saves this progress, where there is one.
-    fn save(&mut self, progress: Option<&Progress>) -> std::result::Result<(), CheckpointError> {
-        let Some(progress) = progress else { return Ok(()) };
-        let iteration = progress.numbers.iteration;
-        if let Some(folder) = &self.folder
-            && self.saved != Some(iteration)
-        {
-            folder.save(&self.identity, progress, self.slots)?;
-            self.saved = Some(iteration);
-        }
-        Ok(())
-    }
-}
-
 /// A run's parts, prepared for its problem.
 struct OuterLoop<'a> {
     driver: &'a Settings,
     session: &'a Session,
     key: Key,
-    estimator: Probed,
+    inner: InnerLoop,
+    estimator: PreparedMethod,
     /// The step of λ, compiled when the method's memory is known.
     step: Option<OuterStep>,
     /// Draws of θ, where it starts from scratch in every iteration.
@@ -222,12 +193,15 @@ struct OuterLoop<'a> {
     error: LazyNorm,
     /// Where the run is to measure.
     gauge: Option<Gauge>,
+    /// Where there are held-out rows.
+    watching: Option<Watching>,
 }
 
 impl<'a> OuterLoop<'a> {
     fn prepare(driver: &'a Settings, session: &'a Session) -> Result<Self> {
         let (problem, executor) = (session.problem(), session.executor());
-        let estimator = Probed::new(&driver.method, session)?;
+        let inner = driver.inner();
+        let estimator = driver.method.prepare_in(session, &inner)?;
         let cold = match driver.cold && !problem.starts_from_lambda() {
             true => {
                 let initial = Initial::new("θ", &problem.theta, problem.dtype, executor)?;
@@ -241,7 +215,8 @@ impl<'a> OuterLoop<'a> {
             0 => None,
             _ => Some(Gauge::new(session, key)?),
         };
-        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error, gauge })
+        let watching = Watching::new(driver.criteria.guard, session, key.fold_in(MEASURES))?;
+        Ok(OuterLoop { driver, session, key, inner, estimator, step: None, cold, error, gauge, watching })
     }
 
     /// Where the run starts.
@@ -264,8 +239,8 @@ impl<'a> OuterLoop<'a> {
 
     /// A sentence where the method prescribes the step of λ, and this run takes another.
     fn other_steps(&self) -> Option<String> {
-        let Settings { method, optimizer, schedule, .. } = self.driver;
-        let rate = schedule.at(1);
+        let Settings { method, optimizer, .. } = self.driver;
+        let rate = self.driver.schedule().at(1);
         if method.output() != Output::Step || (optimizer.kind() == Sgd.kind() && rate == 1.0) {
             return None;
         }
@@ -306,7 +281,7 @@ impl<'a> OuterLoop<'a> {
             session: self.session,
             state: &state,
             key,
-            time: self.estimator.time(),
+            inner: InnerLoop { step: self.inner.gamma(diagnosis.iteration), ..self.inner },
             used: self.estimator.used(),
             leap: before.numbers.leapt(),
             least: last.filter(|_| last == before.numbers.best),
@@ -317,20 +292,18 @@ impl<'a> OuterLoop<'a> {
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Settings { method, optimizer, diagnose_every, clip, criteria, .. } = self.driver;
         let Progress { state, slots, numbers, .. } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);
         let leap = numbers.leapt();
         self.restart(state, key)?;
-        if let Some(schedule) = inner_schedule {
-            self.estimator.scale_step(schedule.at(number))?;
-        }
+        let gamma = self.inner.gamma(number);
         let every = *diagnose_every;
         let look = every > 0 && (number == 1 || number.is_multiple_of(every));
         let found = match look {
-            true => self.estimator.estimate(state, key),
-            false => self.estimator.estimate_only(state, key),
+            true => self.estimator.estimate_with(state, key, gamma),
+            false => self.estimator.estimate_only(state, key, gamma),
         };
         let hypergradient = match found {
             Ok(hypergradient) => hypergradient,
@@ -346,7 +319,7 @@ impl<'a> OuterLoop<'a> {
             self.step = Some(OuterStep::new(self.session, &**optimizer, *clip, &memory)?);
         }
         let Some(step) = &mut self.step else { return Ok(None) };
-        let rate = schedule.at(number);
+        let rate = self.driver.schedule().at(number);
         let measured = step.take(state, &memory, &hypergradient.value, slots, (rate, number))?;
         let Measured { theta, memory, .. } = measured;
         if let Some((seen, cause)) = hypergradient.fault(method.name(), theta, memory, measured.hypergradient) {
@@ -362,7 +335,7 @@ impl<'a> OuterLoop<'a> {
         if let Some(diagnosis) = numbers.watch.judge(number, sizes, leap) {
             return Ok(Some(diagnosis));
         }
-        if !measured.is_finite || !measured.step.is_finite() {
+        if !measured.is_finite || !measured.moved.is_finite() {
             let seen = "λ is no longer finite after its step".to_string();
             return Ok(Some(Diagnosis { iteration: number, seen, cause: Cause::OuterStepTooLarge }));
         }
@@ -381,13 +354,20 @@ impl<'a> OuterLoop<'a> {
             hypergradient_norm: measured.hypergradient,
             standard_error,
             projected_norm: measured.projected,
-            step_norm: measured.step,
+            step_norm: measured.moved,
             rate,
             diagnostics: hypergradient.diagnostics,
             measures: Measures::default(),
             oracles: numbers.oracles,
             elapsed: numbers.elapsed,
         });
+        if let Some(watching) = self.watching.as_mut().filter(|watching| watching.is_due(number)) {
+            let (loss, best) = watching.judge((number, state), &mut numbers.watched, self.session)?;
+            progress.guarded = best.or(progress.guarded.take());
+            if let Some(last) = &mut numbers.last {
+                last.measures.push(HELD_OUT, loss);
+            }
+        }
         let measuring = &criteria.measuring;
         if let Some(gauge) = self.gauge.as_mut().filter(|_| number.is_multiple_of(measuring.every)) {
             let measures = gauge.at(state)?;
@@ -396,11 +376,19 @@ impl<'a> OuterLoop<'a> {
         Ok(None)
     }
 
-    /// The measures at this progress, where the run is to measure.
-    fn measures(&mut self, progress: &Progress) -> Result<Measures> {
+    /// What the guard found so far.
+    fn guarded(&self, progress: &Progress) -> Option<GuardReport> {
+        let (watching, best) = (self.watching.as_ref()?, progress.guarded.as_ref()?);
+        Some(watching.report(progress.numbers.watched.as_ref()?, best))
+    }
+
+    /// The measures at a state of this progress, where the run is to measure: its own, or another.
+    fn measures(&mut self, progress: &Progress, other: Option<&State>) -> Result<Measures> {
         let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
-        match &progress.numbers.last {
-            Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
+        let measured = progress.numbers.iteration.is_multiple_of(self.driver.criteria.measuring.every);
+        match (other, &progress.numbers.last) {
+            (Some(state), _) => Ok(gauge.at(state)?.own),
+            (None, Some(last)) if measured => Ok(last.measures.clone()),
             _ => Ok(gauge.at(&progress.state)?.own),
         }
     }

@@ -93,7 +93,7 @@ pub(crate) struct Measured {
     pub theta: f64,
     pub memory: f64,
     /// How far λ moved.
-    pub step: f64,
+    pub moved: f64,
     /// λ where it is now.
     pub lambda: f64,
     /// λ and what the optimizer remembers are finite.
@@ -136,7 +136,7 @@ impl OuterStep {
             if kept.len() != slots.len() {
                 let (kind, given) = (optimizer.kind(), kept.len());
                 let reason = format!("the optimizer '{kind}' keeps {} tensors but returned {given}", slots.len());
-                return Err(Error::Problem { reason });
+                return Err(Error::Contract { reason });
             }
             let bounds = bounds_in(variable, dtype);
             next.push(project(lambda[i] - direction * rate, bounds));
@@ -184,7 +184,7 @@ impl OuterStep {
         (rate, iteration): (f64, u32),
     ) -> Result<Measured> {
         if !h.is_like(&state.lambda) {
-            return Err(Error::Problem { reason: "the method's hypergradient does not have the shapes of λ".into() });
+            return Err(Error::Contract { reason: "the method's hypergradient does not have the shapes of λ".into() });
         }
         let routine = &mut self.routine;
         routine.set_numbers("rate", [rate])?;
@@ -217,7 +217,7 @@ impl OuterStep {
             projected: size(read(sums.projected)),
             theta: norm(read(sums.theta), &state.theta)?,
             memory: norm(read(sums.memory), memory)?,
-            step: size(read(sums.step)),
+            moved: size(read(sums.step)),
             lambda: norm(next, &state.lambda)?,
             is_finite: is_finite(next) && is_finite(read(sums.slots)),
         })

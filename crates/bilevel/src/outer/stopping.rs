@@ -3,14 +3,16 @@
 use crate::checkpoint::error::CheckpointError;
 use crate::compiled::state::State;
 use crate::error::require;
+use crate::generalisation::guard::{Guard, GuardReport};
 use crate::health::divergence::Diagnosis;
 use crate::hypergradient::Oracles;
 use crate::hypergradient::loop_use::Output;
+use crate::observers::Iteration;
 use crate::outer::measures::{Best, Measures, Measuring};
 use crate::outer::progress::Numbers;
 use crate::problem::named::Named;
 use crate::problem::variable::Variable;
-use crate::{Error, Iteration, Result};
+use crate::{Error, Result};
 use bilevel_graph::{Array, Tree};
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub enum StopReason {
     Patience,
     /// This measure did not improve for as long as patience lasts.
     MeasurePatience(String),
+    /// The loss on held-out rows had risen by more than its standard error for as long as the guard is patient.
+    Guard,
     /// The [`StopSignal`] was set, by Ctrl-C for instance.
     Signal,
     /// An observer asked for it, for this reason.
@@ -66,6 +70,7 @@ impl fmt::Display for StopReason {
             StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
             StopReason::Patience => f.write_str("the outer loss no longer improves"),
             StopReason::MeasurePatience(measure) => write!(f, "the measure '{measure}' no longer improves"),
+            StopReason::Guard => f.write_str("the held-out loss rises"),
             StopReason::Signal => f.write_str("stopped from outside"),
             StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
             StopReason::Diverged(diagnosis) => write!(f, "diverged at {diagnosis}"),
@@ -79,7 +84,7 @@ impl fmt::Display for StopReason {
 /// single step of an inner loop, and the compilation at the start, are never broken off.
 ///
 /// ```
-/// use bilevel::StopSignal;
+/// use bilevel::observers::StopSignal;
 /// let signal = StopSignal::new();
 /// let shared = signal.clone();
 /// shared.stop();
@@ -92,7 +97,7 @@ impl StopSignal {
     /// A signal that is not set.
     ///
     /// ```
-    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// assert!(!bilevel::observers::StopSignal::new().is_set());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -101,7 +106,7 @@ impl StopSignal {
     /// Asks the run to stop. Safe to call from a signal handler.
     ///
     /// ```
-    /// let signal = bilevel::StopSignal::new();
+    /// let signal = bilevel::observers::StopSignal::new();
     /// signal.stop();
     /// assert!(signal.is_set());
     /// ```
@@ -112,7 +117,7 @@ impl StopSignal {
     /// True once somebody asked.
     ///
     /// ```
-    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// assert!(!bilevel::observers::StopSignal::new().is_set());
     /// ```
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
@@ -122,7 +127,7 @@ impl StopSignal {
     ///
     /// ```
     /// use std::sync::atomic::Ordering;
-    /// let signal = bilevel::StopSignal::new();
+    /// let signal = bilevel::observers::StopSignal::new();
     /// signal.flag().store(true, Ordering::SeqCst);
     /// assert!(signal.is_set());
     /// ```
@@ -134,12 +139,12 @@ impl StopSignal {
 /// What a run leaves behind.
 ///
 /// ```
-/// use bilevel::{Driver, LangevinAdjoint, Leaf, Problem, StopReason, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, LangevinAdjoint { temperature: 0.0, ..Default::default() })
+/// let outcome = Driver::new(&problem, Default::default()).inner(InnerLoop::default())
 ///     .rate(0.1)
 ///     .iterations(50)
 ///     .run()?;
@@ -147,14 +152,16 @@ impl StopSignal {
 /// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 0.1);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
+#[non_exhaustive]
 pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     /// Why the run stopped.
     pub reason: StopReason,
-    /// The last good λ, in the problem's struct; leaves by name where the problem was erased.
+    /// The last good λ, in the problem's struct; leaves by name where the problem was erased. If the [`guard`](Self::guard) kept the
+    /// best, it is that of the iteration at which held-out rows were best.
     pub lambda: L::With<Array>,
     /// The θ that goes with it, frozen leaves included.
     pub theta: T::With<Array>,
-    /// Both on their device, and the method's memory.
+    /// The last good λ and θ on their device, and the method's memory.
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
@@ -164,10 +171,12 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub last: Option<Iteration>,
     /// The least outer loss seen.
     pub best_outer_loss: Option<f64>,
-    /// The problem's measures at this state, where the run was to measure and was not stopped by its signal.
+    /// The problem's measures at the λ and θ that are returned, where the run was to measure and was not stopped by its signal.
     pub measures: Measures,
     /// Where a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
     pub best: Option<Best>,
+    /// What the guard found, if there are held-out rows.
+    pub guard: Option<GuardReport>,
     /// What all of it cost.
     pub oracles: Oracles,
     /// Time spent, that before a resumption included.
@@ -185,8 +194,8 @@ impl Outcome {
     {
         Ok(Outcome {
             reason: self.reason,
-            lambda: rebuilt(lambda, self.lambda)?,
-            theta: rebuilt(theta, self.theta)?,
+            lambda: rebuilt("λ", lambda, self.lambda)?,
+            theta: rebuilt("θ", theta, self.theta)?,
             state: self.state,
             iterations: self.iterations,
             output: self.output,
@@ -194,6 +203,7 @@ impl Outcome {
             best_outer_loss: self.best_outer_loss,
             measures: self.measures,
             best: self.best,
+            guard: self.guard,
             oracles: self.oracles,
             elapsed: self.elapsed,
             notes: self.notes,
@@ -201,8 +211,8 @@ impl Outcome {
     }
 }
 
-fn rebuilt<S: Tree<Leaf = Variable>>(tree: &S, leaves: Named<Array>) -> Result<S::With<Array>> {
-    tree.rebuild(leaves.into_leaves()).map_err(|error| Error::Problem { reason: error.to_string() })
+fn rebuilt<S: Tree<Leaf = Variable>>(what: &'static str, tree: &S, leaves: Named<Array>) -> Result<S::With<Array>> {
+    tree.rebuild(leaves.into_leaves()).map_err(|error| Error::Structure { what, error })
 }
 
 /// The structs of a problem need not be `Debug`; their leaves have names.
@@ -231,17 +241,18 @@ pub(crate) struct Criteria {
     /// This many iterations without an improvement of this size.
     pub patience: Option<(u32, f64)>,
     pub measuring: Measuring,
+    pub guard: Guard,
     pub signal: StopSignal,
 }
 
 impl Criteria {
     pub fn check(&self) -> Result<()> {
-        require(self.iterations > 0, "iterations", self.iterations as f64, "at least 1")?;
+        require(self.iterations > 0, "iterations", self.iterations, "at least 1")?;
         if let Some(tolerance) = self.tolerance {
             require(tolerance >= 0.0 && tolerance.is_finite(), "tolerance", tolerance, "at least 0")?;
         }
         if let Some((iterations, improvement)) = self.patience {
-            require(iterations > 0, "patience", iterations as f64, "at least 1 iteration")?;
+            require(iterations > 0, "patience", iterations, "at least 1 iteration")?;
             let name = "patience's improvement";
             require(improvement >= 0.0 && improvement.is_finite(), name, improvement, "at least 0")?;
         }
@@ -264,6 +275,9 @@ impl Criteria {
             && followed.since >= *measurements
         {
             return Some(StopReason::MeasurePatience(aim.measure().into()));
+        }
+        if self.guard.patience > 0 && progress.watched.as_ref().is_some_and(|w| w.risen >= self.guard.patience) {
+            return Some(StopReason::Guard);
         }
         if progress.iteration >= self.iterations {
             return Some(StopReason::Iterations);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// [`Scope::shots`](crate::Scope::shots).
 ///
 /// ```
-/// use bilevel::Classes;
+/// use bilevel::data::Classes;
 /// let classes = Classes::from_labels(&[3, 7, 3, 3, 7])?;
 /// assert_eq!(classes.names(), ["3", "7"]);
 /// assert_eq!(classes.rows(0), [0, 2, 3]);
@@ -61,9 +61,12 @@ impl Classes {
         for (name, members) in classes {
             let name = name.into();
             for row in members {
-                let reason = || format!("class '{name}' has row {row}, but row numbers must be below 2³¹ − 1");
+                let beyond = || Error::Data {
+                    what: format!("class '{name}'"),
+                    reason: format!("has row {row}, but row numbers must be below 2³¹ − 1"),
+                };
                 let number = i32::try_from(row).ok().filter(|row| *row < i32::MAX);
-                rows.push(number.ok_or_else(|| Error::Problem { reason: reason() })?);
+                rows.push(number.ok_or_else(beyond)?);
             }
             // Rows are different and below 2³¹ − 1, or an error follows.
             begins.push(rows.len().min(i32::MAX as usize) as i32);
@@ -72,8 +75,8 @@ impl Classes {
         let mut sorted = rows.clone();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            let reason = format!("row {} is listed twice among the classes; list each row once", twice[0]);
-            return Err(Error::Problem { reason });
+            let reason = "is listed twice among the classes; list each row once".into();
+            return Err(Error::Data { what: format!("row {}", twice[0]), reason });
         }
         Ok(Classes { names, rows, begins })
     }

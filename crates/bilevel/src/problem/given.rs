@@ -21,7 +21,7 @@ impl Given {
         if cold && self.theta.is_some() {
             let reason = "θ starts from scratch in every iteration of this run, so it cannot be given; leave out \
                           .theta(…), or give only λ with .start_from(…)";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::Conflict { reason: reason.into() });
         }
         Ok(())
     }
@@ -37,6 +37,7 @@ impl Given {
     }
 
     /// Of the numbers; `None` where nothing was given.
+    #[cfg(feature = "checkpoints")]
     pub fn checksum(&self) -> Option<u32> {
         let mut checksum = crc32fast::Hasher::new();
         let mut any = false;

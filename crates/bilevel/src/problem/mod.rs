@@ -6,11 +6,17 @@ pub(crate) mod given;
 pub(crate) mod named;
 pub(crate) mod point;
 pub(crate) mod scope;
+pub(crate) mod traced;
+#[cfg(feature = "checkpoints")]
 pub(crate) mod tree_file;
+pub(crate) mod tree_file_error;
 pub(crate) mod typed;
 pub(crate) mod variable;
 
 use crate::compiled::purpose;
+use crate::generalisation::guard::HELD_OUT;
+use crate::generalisation::rows::{Part, Rows};
+use crate::generalisation::tables::{RowTable, joined};
 use crate::hypergradient::paths;
 use crate::hypergradient::paths::Path;
 use crate::outer::measures::LOSSES;
@@ -26,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
-type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
+pub(crate) type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 
 /// A problem with any structs for λ and θ: what methods, sessions and programs work with. A [`Problem`] is one, with
 /// the structs, wherever one is asked for.
@@ -44,6 +50,14 @@ pub struct AnyProblem {
     pub(crate) classes: Arc<[(String, Classes)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
+    /// The outer loss row by row, if the problem says it so.
+    pub(crate) outer_rows: Option<FlatLoss>,
+    /// The outer loss without a prior of λ, if there is one.
+    pub(crate) outer_plain: Option<FlatLoss>,
+    /// Data whose rows are divided; the parts are among the data.
+    pub(crate) tables: Arc<[RowTable]>,
+    /// λ is judged by the evidence, and the outer loss is the inner one.
+    pub(crate) judged_by_evidence: bool,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
     pub(crate) start: Option<FlatStart>,
     /// The measures: other numbers worth knowing at a λ and θ, by name.
@@ -65,6 +79,9 @@ pub struct ProblemBuilder<L, T> {
     twice: Vec<String>,
     inner: Option<FlatLoss>,
     outer: Option<FlatLoss>,
+    outer_rows: Option<FlatLoss>,
+    tables: Vec<RowTable>,
+    evidence: bool,
     start: Option<FlatStart>,
     measures: Vec<(String, FlatLoss)>,
 }
@@ -106,6 +123,19 @@ impl AnyProblem {
         self.start.is_some()
     }
 
+    /// True if λ is judged by the evidence instead of an outer loss.
+    pub fn is_judged_by_evidence(&self) -> bool {
+        self.judged_by_evidence
+    }
+
+    /// The rows that the outer loss sees: the training rows if there are no others.
+    pub(crate) fn outer_part(&self) -> Part {
+        match self.judged_by_evidence || self.rows_of(Part::Validation) == 0 {
+            true => Part::Train,
+            false => Part::Validation,
+        }
+    }
+
     /// Names of λ's leaves that cannot influence the outer loss: no differentiable path leads from them to it, neither
     /// directly nor through the inner loss or θ⁰. A run would leave them where they start.
     ///
@@ -114,7 +144,7 @@ impl AnyProblem {
     /// #[derive(Clone, Tree)]
     /// struct Penalty<T> { weight: T, bias: T }
     /// let one = || Variable::constant([], 1.0);
-    /// let problem = Problem::new(Penalty { weight: one(), bias: one() }, bilevel::Leaf(one()))
+    /// let problem = Problem::builder(Penalty { weight: one(), bias: one() }, bilevel::Leaf(one()))
     ///     // The bias only shifts the loss: training never sees it.
     ///     .inner(|_, l, t| l.weight * t.0.square() + l.bias)
     ///     .outer(|_, _, t| (t.0 - 1.0).square())
@@ -163,8 +193,7 @@ impl AnyProblem {
 
 impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// Starts a problem from the trees of λ's and θ's variables.
-    #[allow(clippy::new_ret_no_self)]
-    pub fn new(lambda: L, theta: T) -> ProblemBuilder<L, T> {
+    pub fn builder(lambda: L, theta: T) -> ProblemBuilder<L, T> {
         ProblemBuilder {
             lambda,
             theta,
@@ -176,6 +205,9 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
             twice: vec![],
             inner: None,
             outer: None,
+            outer_rows: None,
+            tables: vec![],
+            evidence: false,
             start: None,
             measures: vec![],
         }
@@ -189,32 +221,19 @@ pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
 
 /// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given`
 /// are the numbers before the conversion to that type.
-pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
+pub(crate) fn check_finite(what: &str, array: &Array, given: &[f64]) -> Result<()> {
     let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
-    let (shape, bad) = (array.shape(), given[position]);
+    let shape = array.shape();
     let strides = bilevel_graph::shape::row_major_strides(shape);
     let index: Vec<usize> = shape.iter().zip(strides).map(|(&length, stride)| position / stride % length).collect();
-    let place = match index[..] {
-        [] => String::new(),
-        [row] => format!(" in row {row} (counted from 0)"),
-        [row, ..] => format!(" in row {row}, at {index:?} (counted from 0)"),
-    };
-    let reason = match bad.is_finite() {
-        true => format!("data '{name}' holds {bad:e}{place}, more than {} can hold; scale it first", array.dtype()),
-        false => format!("data '{name}' holds {bad}{place}; clean it first"),
-    };
-    Err(Error::Problem { reason })
+    Err(Error::NotFinite { what: what.into(), value: given[position], index, dtype: array.dtype() })
 }
 
 fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
     if precision == Precision::Full || dtype == DType::F32 {
         return Ok(());
     }
-    let reason = format!(
-        "operands of products can be rounded to {precision} only in f32, but this problem uses {dtype}; choose f32 or \
-         full precision"
-    );
-    Err(Error::Problem { reason })
+    Err(Error::Precision { precision, dtype })
 }
 
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
@@ -249,6 +268,57 @@ where
         self
     }
 
+    /// Adds a data set whose rows, along its first axis, are divided. Under its name the inner loss gets the training rows, the outer loss and
+    /// the measures the validation rows, and [`Scope::part`](crate::Scope::part) any others; both losses can be one function then. If some
+    /// rows are held out, no method sees them, and the [guard](crate::Driver::guard) of a run judges λ by them. Tables of one problem are
+    /// divided alike. A problem that is judged by the [evidence](Self::evidence) trains on all rows but test rows.
+    ///
+    /// ```
+    /// use bilevel::methods::IftCg;
+    /// use bilevel::splits::Split;
+    /// use bilevel::{Array, Driver, InnerLoop, Leaf, Problem, Scope, Tensor, Variable};
+    /// let (x, y): (Vec<f64>, Vec<f64>) = (0..40).map(|i| (i as f64 * 0.7).sin()).map(|x| (x, 2.0 * x + 0.1 * (9.0 * x).cos())).unzip();
+    /// let rows = Split::default().rows(40)?; // 20 to train on, 16 to choose λ by, 4 held out
+    /// let fit = |s: &Scope, t: Tensor| (s.data("x") * t - s.data("y")).square().mean_all();
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .table("x", Array::from_f64([40], x)?, &rows)
+    ///     .table("y", Array::from_f64([40], y)?, &rows)
+    ///     .inner(move |s, l, t| fit(s, t.0) + l.0.exp() * t.0.square())
+    ///     .outer(move |s, _, t| fit(s, t.0))
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, IftCg::default()).inner(InnerLoop::new(0.3, 50)).rate(0.5).iterations(50).run()?;
+    /// assert!(outcome.guard.unwrap().held_out_loss < 0.1);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn table(mut self, name: impl Into<String>, array: Array, rows: &Rows) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        self.tables.push(RowTable { name, array, rows: rows.clone(), folds: vec![] });
+        self
+    }
+
+    /// As [`table`](Self::table), of arrays that are divided already: one for each part.
+    ///
+    /// ```
+    /// use bilevel::splits::Part;
+    /// use bilevel::{Array, Leaf, Problem, Variable};
+    /// let rows = |values: &[f64]| Array::from_f64([values.len()], values.to_vec());
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .parts("y", [(Part::Train, rows(&[1.0, 3.0])?), (Part::Validation, rows(&[2.0])?)])
+    ///     .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+    ///     .outer(|s, _, t| (s.data("y") - t.0).square().mean_all())
+    ///     .build()?;
+    /// assert_eq!((problem.rows_of(Part::Train), problem.rows_of(Part::Validation)), (2, 1));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn parts(mut self, name: impl Into<String>, arrays: impl IntoIterator<Item = (Part, Array)>) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        let (array, rows) = joined(arrays);
+        self.tables.push(RowTable { name, array, rows, folds: vec![] });
+        self
+    }
+
     /// Adds data that is read batch by batch during a run, because it is too large for memory or is generated on
     /// demand. A loss asks for it by name, like other data, and gets the batch of its step: the inner and the outer
     /// loss of one step, and all their derivatives, see the same batch. Floats are converted to the problem's type.
@@ -257,7 +327,9 @@ where
     /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
     ///
     /// ```
-    /// use bilevel::{Array, DType, Driver, Key, Leaf, Problem, Reptile, Stream, StreamResult, Variable};
+    /// use bilevel::data::{Stream, StreamResult};
+    /// use bilevel::methods::Reptile;
+    /// use bilevel::{Array, DType, Driver, InnerLoop, Key, Leaf, Problem, Variable};
     /// /// Rows of a file, a few for each step, from a place that the key decides.
     /// struct Rows(std::path::PathBuf);
     /// impl Stream for Rows {
@@ -275,13 +347,13 @@ where
     /// # std::fs::create_dir_all(&folder).unwrap();
     /// # let path = folder.join("rows.txt");
     /// # std::fs::write(&path, "1.0\n2.0\n3.0\n").unwrap();
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     ///     .stream("rows", [2], DType::F64, Rows(path))
     ///     .inner(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
     ///     .outer(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
     ///     .start(|_, l| *l)
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.1).iterations(200).run()?;
+    /// let outcome = Driver::new(&problem, Reptile::default()).inner(InnerLoop::new(0.1, 5)).rate(0.1).iterations(200).run()?;
     /// assert!((outcome.lambda.0.item().unwrap() - 2.0).abs() < 0.5);
     /// # std::fs::remove_dir_all(folder).unwrap();
     /// # Ok::<(), bilevel::Error>(())
@@ -312,7 +384,8 @@ where
     }
 
     fn name_data(&mut self, name: &str) {
-        if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
+        let table = self.tables.iter().any(|table| table.name == name);
+        if table || self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
             self.twice.push(format!("two data sets are named '{name}'"));
         }
     }
@@ -323,9 +396,8 @@ where
     ) -> FlatLoss {
         let (lambda, theta) = (self.lambda.clone(), self.theta.clone());
         Arc::new(move |scope, l, t| {
-            let rebuild = |reason: bilevel_graph::TreeError| Error::Problem { reason: reason.to_string() };
-            let l = lambda.rebuild(l.iter().copied()).map_err(rebuild)?;
-            let t = theta.rebuild(t.iter().copied()).map_err(rebuild)?;
+            let l = lambda.rebuild(l.iter().copied()).map_err(|error| Error::Structure { what: "λ", error })?;
+            let t = theta.rebuild(t.iter().copied()).map_err(|error| Error::Structure { what: "θ", error })?;
             Ok(loss(scope, &l, &t).check()?)
         })
     }
@@ -348,13 +420,47 @@ where
         self
     }
 
-    /// A number worth knowing that no method uses, such as the loss on test data: see [`Evaluator`](crate::Evaluator).
+    /// The outer loss row by row: `[rows]`, one loss for each row of a [table](Self::table)'s part. Its mean is the outer loss f(λ, θ), unless
+    /// [`outer`](Self::outer) gives one in minibatches; standard errors are then over rows instead of blocks of rows.
+    ///
+    /// See [`RowLosses`](crate::splits::RowLosses) for an example.
+    pub fn outer_rows(
+        mut self,
+        losses: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        self.outer_rows = Some(self.flatten(losses));
+        self
+    }
+
+    /// Judges λ by the evidence, the marginal likelihood of the training rows, instead of an outer loss: see
+    /// [`Evidence`](crate::methods::Evidence). The inner loss is then the mean loss of n rows plus −(log prior)/n at the temperature 1/n, or
+    /// their sum and −log prior at the temperature 1, with a normalised prior.
+    ///
+    /// ```
+    /// use bilevel::graph::nn::gaussian_prior;
+    /// use bilevel::{Leaf, Problem, Variable};
+    /// let problem = || Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([5], 0.0)))
+    ///     .inner(|_, l, t| (t.0 - 1.0).square().sum_all() + gaussian_prior(t.0, l.0.exp()));
+    /// assert!(problem().evidence().build()?.is_judged_by_evidence());
+    /// let both = problem().outer(|_, _, t| t.0.sum_all()).evidence().build();
+    /// assert!(both.err().unwrap().to_string().contains("not by both"));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn evidence(mut self) -> Self {
+        self.evidence = true;
+        self
+    }
+
+    /// A number worth knowing that no method uses, such as the loss on test data: see [`Evaluator`](crate::training::Evaluator).
     pub fn measure(
         mut self,
         name: impl Into<String>,
         number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
     ) -> Self {
         let (name, number) = (name.into(), self.flatten(number));
+        if name == HELD_OUT {
+            self.twice.push(format!("a measure is named '{name}', as that of a run's guard is"));
+        }
         if LOSSES.contains(&name.as_str()) {
             self.twice.push(format!("a measure is named '{name}', as the {name} loss is"));
         }
@@ -372,7 +478,7 @@ where
     ) -> Self {
         let lambda = self.lambda.clone();
         self.start = Some(Arc::new(move |scope, l| {
-            let l = lambda.rebuild(l.iter().copied()).map_err(|e| Error::Problem { reason: e.to_string() })?;
+            let l = lambda.rebuild(l.iter().copied()).map_err(|error| Error::Structure { what: "λ", error })?;
             start(scope, &l).into_leaves().into_iter().map(|t| Ok(t.check()?)).collect()
         }));
         self
@@ -380,27 +486,35 @@ where
 
     /// The problem, after tracing both losses once to check that they fit.
     pub fn build(mut self) -> Result<Problem<L, T>> {
-        let missing = |what: &str| Error::Problem {
-            reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
-        };
         if !self.dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
+            return Err(Error::Type { dtype: self.dtype });
         }
         check_precision(self.dtype, self.precision)?;
         if let Some(twice) = self.twice.first() {
-            return Err(Error::Problem { reason: format!("{twice}; give each its own name") });
+            return Err(Error::NamedTwice { what: twice.clone() });
         }
         if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
-            return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
+            return Err(Error::Data {
+                what: format!("the stream '{}'", empty.name),
+                reason: "has batches without elements".into(),
+            });
         }
         for (name, classes) in &self.classes {
             for (table, array) in classes.tables()? {
                 let name = table_name(name, table);
                 if self.data.insert(name.clone(), array).is_some() {
-                    let reason = format!("data '{name}' has the name of a table of the classes; give it another");
-                    return Err(Error::Problem { reason });
+                    let reason = "has the name of a table of the classes; give it another".into();
+                    return Err(Error::Data { what: format!("data '{name}'"), reason });
                 }
             }
+        }
+        let mut tables = self.tables;
+        for table in &mut tables {
+            if self.evidence {
+                table.rows = table.rows.all_for_training();
+            }
+            table.check()?;
+            self.data.extend(table.parts(self.dtype)?);
         }
         let dtype = self.dtype;
         let data = self.data.into_iter().map(|(name, given)| {
@@ -412,6 +526,21 @@ where
         let frozen = theta.iter().enumerate().filter(is_frozen);
         let frozen = frozen.map(|(place, (name, v))| Ok((place, name.clone(), v.frozen_numbers(name, dtype)?)));
         let frozen: Arc<[(usize, String, Array)]> = frozen.collect::<Result<_>>()?;
+        let inner = self.inner.ok_or(Error::MissingLoss { level: "inner" })?;
+        let mean = self
+            .outer_rows
+            .clone()
+            .map(|rows| -> FlatLoss { Arc::new(move |scope, l, t| Ok(rows(scope, l, t)?.mean_all().check()?)) });
+        let outer = match (self.outer.or(mean), self.evidence) {
+            (Some(outer), false) => outer,
+            (None, true) => inner.clone(),
+            (None, false) => return Err(Error::MissingLoss { level: "outer" }),
+            (Some(_), true) => {
+                let reason =
+                    "λ is judged by the evidence or by an outer loss, not by both; leave out .evidence() or .outer(…)";
+                return Err(Error::Loss { reason: reason.into() });
+            }
+        };
         let problem = AnyProblem {
             dtype,
             precision: self.precision,
@@ -421,8 +550,12 @@ where
             data: data.collect::<Result<_>>()?,
             streams: self.streams.into(),
             classes: self.classes.into(),
-            inner: self.inner.ok_or_else(|| missing("inner"))?,
-            outer: self.outer.ok_or_else(|| missing("outer"))?,
+            inner,
+            outer,
+            outer_rows: self.outer_rows,
+            outer_plain: None,
+            tables: tables.into(),
+            judged_by_evidence: self.evidence,
             start: self.start,
             measures: self.measures,
             paths: Arc::default(),
@@ -432,7 +565,7 @@ where
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
             for (name, variable) in variables {
                 let leaf = leaf_name(prefix, name);
-                let refuse = |why: String| Err(Error::Problem { reason: format!("{leaf} {why}") });
+                let refuse = |reason: String| Err(Error::Variable { leaf: leaf.clone(), reason });
                 let (low, high) = variable.bounds();
                 if variable.shape.contains(&0) {
                     return refuse("has no elements".into());
@@ -458,7 +591,7 @@ where
                 variable.check_start(&leaf)?;
             }
             if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
-                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
+                return Err(Error::Variable { leaf: prefix.into(), reason: "has no variables to learn".into() });
             }
         }
         let graph = Graph::new();

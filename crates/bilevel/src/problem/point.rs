@@ -1,6 +1,7 @@
 //! λ and θ on the host: taken from where they are computed, and brought back after a look whether they fit.
 
 use crate::compiled::leaves::Leaves;
+use crate::problem::check_finite;
 use crate::problem::named::Named;
 use crate::problem::variable::Variable;
 use crate::problem::{AnyProblem, leaf_name};
@@ -45,11 +46,12 @@ impl AnyProblem {
         for (place, name, own) in self.frozen.iter().rev() {
             let leaf = leaf_name("θ", name);
             if *place >= trained.len() {
-                return refuse(format!("{leaf} is missing"));
+                return Err(Error::Variable { leaf, reason: "is missing".into() });
             }
             let given = trained.remove(*place);
             if given.shape() != own.shape() || Array::from_values(own.shape(), &given.to_f64(), self.dtype)? != *own {
-                return refuse(format!("{leaf} is frozen, so its numbers cannot differ from the problem's"));
+                let reason = "is frozen, so its numbers cannot differ from the problem's".into();
+                return Err(Error::Variable { leaf, reason });
             }
         }
         self.given("θ", &self.theta, &trained)
@@ -60,16 +62,12 @@ impl AnyProblem {
         let one = |((name, variable), array): (&(String, Variable), &&Array)| {
             let leaf = leaf_name(tree, name);
             if array.shape() != variable.shape {
-                return refuse(format!("{leaf} has the shape {:?} and must have {:?}", array.shape(), variable.shape));
+                let (found, expected) = (array.shape().to_vec(), variable.shape.clone());
+                return Err(Error::Shape { what: leaf, found, expected });
             }
             let taken = Array::from_values(array.shape(), &array.to_f64(), self.dtype)?;
-            match taken.to_f64().iter().position(|value| !value.is_finite()) {
-                Some(bad) => {
-                    let bad = array.to_f64()[bad];
-                    refuse(format!("{leaf} holds {bad:e}, which {} cannot represent", self.dtype))
-                }
-                None => Ok(taken),
-            }
+            check_finite(&leaf, &taken, &array.to_f64())?;
+            Ok(taken)
         };
         variables.iter().zip(given).map(one).collect()
     }
@@ -90,9 +88,8 @@ fn arrays(tree: &str, variables: &[(String, Variable)], leaves: &Leaves) -> Resu
 }
 
 fn fits(tree: &str, wanted: usize, given: usize) -> Result<()> {
-    if wanted == given { Ok(()) } else { refuse(format!("{given} leaves were given for {tree}, which has {wanted}")) }
-}
-
-fn refuse<T>(reason: String) -> Result<T> {
-    Err(Error::Problem { reason })
+    match wanted == given {
+        true => Ok(()),
+        false => Err(Error::LeafCount { what: tree.into(), found: given, expected: wanted }),
+    }
 }

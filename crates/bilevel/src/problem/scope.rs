@@ -1,6 +1,8 @@
 //! What a loss sees besides λ and θ: data, minibatches and noise.
 
 use crate::compiled::purpose::{Caller, Purpose};
+use crate::generalisation::rows::Part;
+use crate::generalisation::tables::RowTable;
 use crate::problem::classes::{Episode, Shots};
 use crate::problem::feeding::epochs::Places;
 use crate::problem::feeding::finite_sum::FiniteSum;
@@ -35,8 +37,14 @@ pub struct Scope<'a> {
     /// The number of the next draw that is made once for a whole hypergradient.
     episode_draws: Rc<Cell<u32>>,
     /// The first request that cannot be met.
-    complaint: Rc<RefCell<Option<String>>>,
+    complaint: Rc<RefCell<Option<Error>>>,
     training: bool,
+    /// The rows of tables that it sees.
+    part: Part,
+    /// Of these rows one block of so many.
+    block: Option<(usize, usize)>,
+    /// Of several trainings side by side, the one whose rows it sees.
+    fold: Option<usize>,
     /// Statistics and what they become.
     updates: Rc<RefCell<Vec<(Tensor, Tensor)>>>,
     /// What was drawn so far, as a mean over minibatches.
@@ -51,6 +59,10 @@ impl<'a> Scope<'a> {
         dtype: DType,
         caller: Caller,
     ) -> Self {
+        let part = match caller {
+            Caller::Inner | Caller::Start | Caller::Episode => Part::Train,
+            Caller::Outer | Caller::Measure(_) => sources.outer_part,
+        };
         let (draws, episode_draws) = (Rc::default(), Rc::default());
         let (complaint, updates, sum) = (Rc::default(), Rc::default(), Rc::default());
         Scope {
@@ -65,6 +77,9 @@ impl<'a> Scope<'a> {
             episode_draws,
             complaint,
             training: caller == Caller::Inner,
+            part,
+            block: None,
+            fold: None,
             updates,
             sum,
         }
@@ -85,10 +100,10 @@ impl<'a> Scope<'a> {
     /// trained it does nothing.
     ///
     /// ```
-    /// use bilevel::{Array, Cpu, Driver, Leaf, Problem, Rmd, Tree, Variable};
+    /// use bilevel::prelude::*;
     /// #[derive(Clone, Tree)]
     /// struct Net<T> { weight: T, mean: T }
-    /// let problem = Problem::new(
+    /// let problem = Problem::builder(
     ///     Leaf(Variable::constant([], 0.0)),
     ///     Net { weight: Variable::constant([], 0.0), mean: Variable::constant([], 0.0).statistic() },
     /// )
@@ -100,7 +115,7 @@ impl<'a> Scope<'a> {
     /// })
     /// .outer(|_, _, net| (net.weight - net.mean).square())
     /// .build()?;
-    /// let outcome = Driver::new(&problem, Rmd { steps: 3, ..Rmd::default() }).iterations(1).run()?;
+    /// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.01, 3)).iterations(1).run()?;
     /// assert_eq!(outcome.theta.mean.item(), Some(1.75)); // half, three quarters, seven eighths of the way to 2
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -119,12 +134,15 @@ impl<'a> Scope<'a> {
             let Some(number) = statistics.iter().position(|statistic| statistic.is_some_and(|s| s.is_same_node(*leaf)))
             else {
                 let reason = "only a leaf of θ that is a statistic can be updated; declare it with .statistic()";
-                return Err(Error::Problem { reason: reason.into() });
+                return Err(Error::Loss { reason: reason.into() });
             };
             if value.shape() != leaf.shape() || value.dtype() != leaf.dtype() {
-                let reason =
-                    format!("a statistic of shape {:?} cannot become one of {:?}", leaf.shape(), value.shape());
-                return Err(Error::Problem { reason });
+                if value.dtype() != leaf.dtype() {
+                    let reason = format!("a statistic of type {} cannot become one of {}", leaf.dtype(), value.dtype());
+                    return Err(Error::Loss { reason });
+                }
+                let (found, expected) = (value.shape().to_vec(), leaf.shape().to_vec());
+                return Err(Error::Shape { what: "the update of a statistic".into(), found, expected });
             }
             found[number] = Some(value.stop_gradient());
         }
@@ -136,12 +154,15 @@ impl<'a> Scope<'a> {
         self.dtype
     }
 
-    /// A data set by its name, or the batch that a [`Stream`](crate::Stream) of this name has for this step; a name that does
+    /// A data set by its name, or the batch that a [`Stream`](crate::data::Stream) of this name has for this step; a name that does
     /// not exist is an error when the problem is built.
     #[track_caller]
     pub fn data(&self, name: &str) -> Tensor {
         if let Some(data) = self.sources.data_set(name) {
             return data;
+        }
+        if self.sources.is_table(name) {
+            return self.rows_of_table(name);
         }
         match (self.sources.stream(name), self.read_at()) {
             (Some(stream), Some(at)) => {
@@ -151,10 +172,64 @@ impl<'a> Scope<'a> {
             (Some(_), None) => self.complain(|| {
                 format!("the stream '{name}' can be read only at the step of the loop or at a fixed step")
             }),
-            (None, _) => self.complain(|| self.missing(name)),
+            (None, _) => self.refuse(|| Error::unknown("data set", name, self.sources.names())),
         }
         // Any tensor will do: the name is what the error tells.
         self.graph.scalar(0.0, self.dtype)
+    }
+
+    /// The rows of a table that this scope sees.
+    fn rows_of_table(&self, name: &str) -> Tensor {
+        let Some(rows) = self.sources.data_set(&RowTable::part_name(name, self.part, self.fold)) else {
+            self.complain(|| format!("the table '{name}' has no {} rows; give its split some", self.part));
+            return self.graph.scalar(0.0, self.dtype);
+        };
+        let Some((block, blocks)) = self.block else { return rows };
+        let bound = |block: usize| block * rows.dim(0) / blocks;
+        rows.slice(0, bound(block), bound(block + 1))
+    }
+
+    /// The same scope, which sees the rows of this part of every [table](crate::ProblemBuilder::table): for a measure on test rows. The
+    /// inner loss sees training rows, the outer loss and measures validation rows.
+    ///
+    /// ```
+    /// use bilevel::splits::{Part, Rows};
+    /// use bilevel::{Array, Leaf, Problem, Variable};
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .table("y", Array::from_f64([3], vec![1.0, 2.0, 4.0])?, &Rows::given([0], [1]).with_test([2]))
+    ///     .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+    ///     .outer(|s, _, t| (s.data("y") - t.0).square().mean_all())
+    ///     .measure("test", |s, _, t| (s.part(Part::Test).data("y") - t.0).square().mean_all())
+    ///     .build()?;
+    /// let zero = Leaf(Array::from_f64([], vec![0.0])?);
+    /// let trained = problem.train(&zero).theta(&zero).steps(0).run()?;
+    /// assert_eq!((trained.inner_loss, trained.outer_loss, trained.measures.get("test")), (1.0, 4.0, Some(&16.0)));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn part(&self, part: Part) -> Scope<'a> {
+        self.seeing(part, None)
+    }
+
+    /// The same scope with one block of a part's rows, or all.
+    pub(crate) fn seeing(&self, part: Part, block: Option<(usize, usize)>) -> Scope<'a> {
+        Scope { part, block, ..self.again() }
+    }
+
+    /// The same scope, which sees the rows of this fold.
+    pub(crate) fn in_fold(&self, fold: usize) -> Scope<'a> {
+        Scope { fold: Some(fold), ..self.again() }
+    }
+
+    /// Another handle to this scope.
+    fn again(&self) -> Scope<'a> {
+        Scope {
+            draws: self.draws.clone(),
+            episode_draws: self.episode_draws.clone(),
+            complaint: self.complaint.clone(),
+            updates: self.updates.clone(),
+            sum: self.sum.clone(),
+            ..*self
+        }
     }
 
     /// The step at which streams are read.
@@ -165,44 +240,46 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// The key and the step that draws of the host must follow from.
+    pub(crate) fn host_draw(&self) -> [Tensor; 2] {
+        self.sum.borrow_mut().refuse("asks an oracle that draws by itself");
+        [self.key, self.counter]
+    }
+
     /// What was drawn so far, as a mean over minibatches.
     pub(crate) fn finite_sum(&self) -> FiniteSum {
         *self.sum.borrow()
     }
 
+    fn refuse(&self, error: impl FnOnce() -> Error) {
+        self.complaint.borrow_mut().get_or_insert_with(error);
+    }
+
     fn complain(&self, reason: impl FnOnce() -> String) {
-        self.complaint.borrow_mut().get_or_insert_with(reason);
+        self.refuse(|| Error::Loss { reason: reason() });
     }
 
     /// Refuses requests that cannot be met.
     pub(crate) fn check(&self) -> Result<()> {
-        self.complaint.borrow().as_ref().map_or(Ok(()), |reason| Err(Error::Problem { reason: reason.clone() }))
-    }
-
-    fn missing(&self, name: &str) -> String {
-        let known = || self.sources.names();
-        match (crate::nearest(name, known()), known().count()) {
-            (Some(near), _) => format!("there is no data '{name}'; did you mean '{near}'?"),
-            (None, 0) => format!("there is no data '{name}'; add it with .data(\"{name}\", array)"),
-            (None, _) => format!("there is no data '{name}'; there is {}", known().collect::<Vec<_>>().join(", ")),
-        }
+        self.complaint.borrow().as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
     /// start and the measures: the n-th draw from it here is the n-th draw from it there, however often it is asked
     /// for. Use it to choose a task when every outer iteration trains on one task and is judged on the same one; with
-    /// [`Chains`](crate::Chains), each chain has a task of its own.
+    /// [`Chains`](crate::methods::Chains), each chain has a task of its own.
     ///
     /// ```
-    /// use bilevel::{Cpu, Driver, Leaf, Problem, Reptile, Variable};
+    /// use bilevel::methods::Reptile;
+    /// use bilevel::{Cpu, Driver, InnerLoop, Leaf, Problem, Variable};
     /// // Tasks are targets; the best start is in their middle.
     /// let target = |s: &bilevel::Scope| s.episode().uniform([], 0.0, 4.0);
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     ///     .inner(move |s, _, t| (t.0 - target(s)).square())
     ///     .outer(move |s, _, t| (t.0 - target(s)).square())
     ///     .start(|_, l| *l)
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.05).iterations(500).run()?;
+    /// let outcome = Driver::new(&problem, Reptile::default()).inner(InnerLoop::new(0.1, 5)).rate(0.05).iterations(500).run()?;
     /// assert!((outcome.lambda.0.item().unwrap() - 2.0).abs() < 0.5);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -220,6 +297,24 @@ impl<'a> Scope<'a> {
             sum: self.sum.clone(),
             ..*self
         }
+    }
+
+    /// The key of everything random in this hypergradient, for draws of your own ([`Tensor::random`]) with a
+    /// [stream](Self::stream) of their own.
+    pub fn key(&self) -> Tensor {
+        self.sum.borrow_mut().refuse("draws random numbers in every step");
+        self.key
+    }
+
+    /// The counter of draws: the step, or a constant for what is drawn once.
+    pub fn counter(&self) -> Tensor {
+        self.counter
+    }
+
+    /// The number of a random stream that no other draw of the problem has. The n-th call is the n-th stream in every trace of the
+    /// loss, so the same draws are made in all derivatives.
+    pub fn stream(&self) -> u32 {
+        self.next_stream()
     }
 
     fn draw(&self, kind: RandomKind, shape: &[usize]) -> Tensor {
@@ -273,15 +368,15 @@ impl<'a> Scope<'a> {
     /// for the whole hypergradient. What is refused is the same as for [`minibatch`](Self::minibatch).
     ///
     /// ```
-    /// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
+    /// use bilevel::prelude::*;
     /// // The mean of 12 numbers, by gradient descent on three at a time: after four steps all have been seen.
-    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
     ///     .data("x", Array::from_f64([12], (0..12).map(f64::from).collect())?)
     ///     .inner(|s, l, t| l.0 * t.0 * s.data("x").take(s.epochs(12, 3)).mean_all())
     ///     .outer(|_, _, t| t.0)
     ///     .build()?;
-    /// let method = Rmd { step: 0.25, steps: 4, ..Rmd::default() };
-    /// let outcome = Driver::new(&problem, method).rate(0.1).iterations(1).run()?;
+    /// let (method, inner) = (Rmd::default(), InnerLoop::new(0.25, 4));
+    /// let outcome = Driver::new(&problem, method).inner(inner).rate(0.1).iterations(1).run()?;
     /// assert_eq!(outcome.theta.0.item(), Some(-5.5), "the mean of all, whatever the order");
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -316,12 +411,13 @@ impl<'a> Scope<'a> {
     /// The classes are those the problem was given by this name, with [`ProblemBuilder::classes`](crate::ProblemBuilder::classes).
     ///
     /// It is drawn once for a hypergradient, and is the same in the inner loss, the outer loss, the start and the measures, however
-    /// often it is asked for; with [`Chains`](crate::Chains), each chain has an episode of its own. More ways than classes, or a
+    /// often it is asked for; with [`Chains`](crate::methods::Chains), each chain has an episode of its own. More ways than classes, or a
     /// class with too few rows, is an error when the problem is built.
     ///
     /// ```
+    /// use bilevel::data::{Classes, Shots};
     /// use bilevel::graph::nn::cross_entropy;
-    /// use bilevel::{Array, Classes, Driver, Leaf, Problem, Rmd, Scope, Shots, Variable};
+    /// use bilevel::prelude::*;
     /// // Forty points of eight classes, each class around a point of its own.
     /// let label = |row: usize| row % 8;
     /// let x = (0..80).map(|i| ((label(i / 2) * (1 + i % 2) * 7) % 8) as f64 / 4.0 - 1.0 + 0.01 * (i / 16) as f64).collect();
@@ -330,7 +426,7 @@ impl<'a> Scope<'a> {
     /// let loss = |s: &Scope, weights: bilevel::Tensor, rows, labels| cross_entropy(s.data("x").take(rows).matmul(weights), labels).mean_all();
     /// // Where should a classifier of three unknown classes start?
     /// let start = || Leaf(Variable::constant([2, 3], 0.0));
-    /// let problem = Problem::new(start(), start())
+    /// let problem = Problem::builder(start(), start())
     ///     .data("x", Array::from_f64([40, 2], x)?)
     ///     .classes("points", Classes::from_labels(&labels)?)
     ///     .start(|_, l| *l)
@@ -343,7 +439,7 @@ impl<'a> Scope<'a> {
     ///         loss(s, t.0, episode.query, episode.query_labels)
     ///     })
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Rmd { step: 0.5, steps: 5, ..Rmd::default() }).rate(0.1).iterations(20).run()?;
+    /// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.5, 5)).rate(0.1).iterations(20).run()?;
     /// assert!(outcome.lambda.0.to_f64().iter().all(|weight| weight.is_finite()));
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -355,15 +451,16 @@ impl<'a> Scope<'a> {
     /// [`Episode`] holds. It is how the tasks of a meta-batch train together.
     ///
     /// ```
+    /// use bilevel::data::{Classes, Shots};
     /// use bilevel::graph::nn::cross_entropy;
-    /// use bilevel::{Array, Classes, Driver, Leaf, Problem, Rmd, Scope, Shots, Tensor, Variable};
+    /// use bilevel::prelude::*;
     /// let (x, labels) = ((0..60).map(|i| (i % 6) as f64).collect(), (0..60).map(|i| i % 6).collect::<Vec<i32>>());
     /// let shots = Shots { ways: 3, support: 1, query: 2 };
     /// // Sixteen classifiers of three unknown classes, all from one start.
     /// let loss = |s: &Scope, weights: Tensor, rows: Tensor, labels| {
     ///     cross_entropy(s.data("x").take(rows).matmul(weights), labels).mean_all()
     /// };
-    /// let problem = Problem::new(Leaf(Variable::constant([1, 3], 0.0)), Leaf(Variable::constant([16, 1, 3], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([1, 3], 0.0)), Leaf(Variable::constant([16, 1, 3], 0.0)))
     ///     .data("x", Array::from_f64([60, 1], x)?)
     ///     .classes("points", Classes::from_labels(&labels)?)
     ///     .start(|_, l| Leaf(l.0.broadcast_to([16, 1, 3])))
@@ -376,7 +473,7 @@ impl<'a> Scope<'a> {
     ///         loss(s, t.0, tasks.query, tasks.query_labels)
     ///     })
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Rmd { step: 0.1, steps: 2, ..Rmd::default() }).rate(0.1).iterations(3).run()?;
+    /// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.1, 2)).rate(0.1).iterations(3).run()?;
     /// assert!(outcome.lambda.0.to_f64().iter().all(|weight| weight.is_finite()));
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -386,16 +483,7 @@ impl<'a> Scope<'a> {
 
     fn draw_shots(&self, classes: &str, shots: Shots, before: &[usize]) -> Episode {
         let Some((place, found, tables)) = self.sources.classes(classes) else {
-            self.complain(|| {
-                let known: Vec<&str> = self.sources.class_names().collect();
-                match (crate::nearest(classes, known.iter().copied()), known.is_empty()) {
-                    (Some(near), _) => format!("there are no classes '{classes}'; did you mean '{near}'?"),
-                    (None, true) => {
-                        format!("there are no classes '{classes}'; add them with .classes(\"{classes}\", …)")
-                    }
-                    (None, false) => format!("there are no classes '{classes}'; there are {}", known.join(", ")),
-                }
-            });
+            self.refuse(|| Error::unknown("class set", classes, self.sources.class_names()));
             return Episode::none(self.graph, shots, before);
         };
         if let Some(reason) = found.refuse(classes, shots) {

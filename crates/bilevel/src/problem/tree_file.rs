@@ -1,78 +1,24 @@
 //! λ and θ in files: safetensors, each array under the name of its leaf, so that other programs read and write them too.
 
-use crate::checkpoint::whole_file::write_whole;
+use crate::checkpoint::whole_file::{read_regular, write_whole};
+use crate::problem::tree_file_error::TreeFileError;
 use crate::problem::typed::Problem;
 use crate::problem::variable::Variable;
 use crate::{Named, Result};
 use bilevel_graph::{Array, DType, Data, Tree};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// Why a tree could not be saved or loaded.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum TreeFileError {
-    /// The system refused.
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried: `read` or `write`.
-        doing: &'static str,
-        /// What the system said.
-        reason: String,
-    },
-    /// The file is not a safetensors file of floats or 32-bit integers.
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The arrays in it are not those of the tree.
-    Unlike {
-        /// The file.
-        path: PathBuf,
-        /// Leaves of the tree that it lacks.
-        missing: Vec<String>,
-        /// Arrays in it that the tree has no leaf for.
-        extra: Vec<String>,
-        /// Leaves with another shape or type than the tree's, each with a sentence on both.
-        misshapen: Vec<(String, String)>,
-    },
-}
-
-impl fmt::Display for TreeFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TreeFileError::Io { path, doing, reason } => write!(f, "cannot {doing} {}: {reason}", path.display()),
-            TreeFileError::Unreadable { path, reason } => write!(f, "{} cannot be read: {reason}", path.display()),
-            TreeFileError::Unlike { path, missing, extra, misshapen } => {
-                write!(f, "{} does not match the problem", path.display())?;
-                let quoted = |names: &[String]| names.iter().map(|n| format!("'{n}'")).collect::<Vec<_>>().join(", ");
-                if !missing.is_empty() {
-                    write!(f, "; it is missing {}", quoted(missing))?;
-                }
-                if !extra.is_empty() {
-                    write!(f, "; it has {}, which the problem does not have", quoted(extra))?;
-                }
-                misshapen.iter().try_for_each(|(name, how)| write!(f, "; '{name}' {how}"))
-            }
-        }
-    }
-}
-
-impl std::error::Error for TreeFileError {}
+use std::path::Path;
 
 /// Writes a tree of arrays into a safetensors file, each under the name of its leaf. At any moment the file is the old one or
 /// the new one, whole.
 ///
 /// ```
-/// use bilevel::{Array, Leaf, Problem, Tree, Variable, load_arrays, save_tree};
+/// use bilevel::files::{load_arrays, save_tree};
+/// use bilevel::{Array, Leaf, Problem, Tree, Variable};
 /// #[derive(Clone, Tree)]
 /// struct Line<T> { slope: T, offset: T }
 /// let line = Line { slope: Variable::constant([2], 1.0), offset: Variable::constant([], 0.0) };
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), line)
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), line)
 ///     .inner(|_, l, t| (t.slope - l.0).square().sum_all() + t.offset.square())
 ///     .outer(|_, _, t| t.offset.square())
 ///     .build()?;
@@ -89,7 +35,7 @@ impl std::error::Error for TreeFileError {}
 /// ```
 pub fn save_tree<S: Tree<Leaf = Array>>(tree: &S, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    let failed = |reason: String| TreeFileError::Io { path: path.into(), doing: "write", reason };
+    let failed = |error: std::io::Error| TreeFileError::Io { path: path.into(), doing: "write", source: error.into() };
     let bytes: Vec<Vec<u8>> = tree.leaves().into_iter().map(little_endian).collect();
     let mut views = vec![];
     for ((name, array), bytes) in tree.names().into_iter().zip(tree.leaves()).zip(&bytes) {
@@ -98,11 +44,12 @@ pub fn save_tree<S: Tree<Leaf = Array>>(tree: &S, path: impl AsRef<Path>) -> Res
             DType::F64 => Dtype::F64,
             DType::I32 => Dtype::I32,
         };
-        let view = TensorView::new(dtype, array.shape().to_vec(), bytes).map_err(|e| failed(e.to_string()))?;
+        let view =
+            TensorView::new(dtype, array.shape().to_vec(), bytes).map_err(|e| failed(std::io::Error::other(e)))?;
         views.push((name, view));
     }
-    let file = safetensors::serialize(views, None).map_err(|e| failed(e.to_string()))?;
-    write_whole(path, &file).map_err(|e| failed(e.to_string()))?;
+    let file = safetensors::serialize(views, None).map_err(|e| failed(std::io::Error::other(e)))?;
+    write_whole(path, &file).map_err(failed)?;
     Ok(())
 }
 
@@ -115,13 +62,9 @@ pub fn load_arrays(path: impl AsRef<Path>) -> Result<Named<Array>> {
 /// As [`load_arrays`], for the arrays with names for which this is true. Others may have any type.
 pub fn load_arrays_where(path: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Result<Named<Array>> {
     let path = path.as_ref();
-    let failed = |reason: String| TreeFileError::Io { path: path.into(), doing: "read", reason };
+    let failed = |error: std::io::Error| TreeFileError::Io { path: path.into(), doing: "read", source: error.into() };
     let unreadable = |reason: String| TreeFileError::Unreadable { path: path.into(), reason };
-    // Before opening: to open a pipe may wait for ever.
-    if !std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.is_file() {
-        return Err(unreadable("it is not a regular file".into()).into());
-    }
-    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    let bytes = read_regular(path).map_err(failed)?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|e| unreadable(format!("it is not a safetensors file ({e})")))?;
     let mut all = vec![];

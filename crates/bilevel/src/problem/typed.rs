@@ -17,7 +17,7 @@ use std::ops::Deref;
 /// ```
 /// use bilevel::{Leaf, Problem, Variable};
 /// // The paper's synthetic problem: f = (λ−θ)² + (θ−½)², L_T = θ³/3 − (1−λ²)θ.
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
 ///     .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
 ///     .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
 ///     .build()
@@ -59,6 +59,15 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         Problem { any, lambda, theta }
     }
 
+    /// The same structs with another problem.
+    pub(crate) fn with(&self, any: AnyProblem) -> Self
+    where
+        L: Clone,
+        T: Clone,
+    {
+        Problem { any, lambda: self.lambda.clone(), theta: self.theta.clone() }
+    }
+
     /// The trees of λ's and θ's variables.
     pub(crate) fn trees(&self) -> (&L, &T) {
         (&self.lambda, &self.theta)
@@ -67,12 +76,13 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// The same problem without its structs: its λ and θ are leaves by name.
     ///
     /// ```
-    /// use bilevel::{Driver, Leaf, Problem, Result, Rmd, Tree, Variable};
+    /// use bilevel::methods::Rmd;
+    /// use bilevel::{Driver, Leaf, Problem, Result, Tree, Variable};
     /// #[derive(Clone, Tree)]
     /// struct Pull<T> { to: T }
     /// fn one() -> Result<Problem> {
     ///     let (lambda, theta) = (Pull { to: Variable::constant([], 3.0) }, Leaf(Variable::constant([], 0.0)));
-    ///     Problem::new(lambda, theta)
+    ///     Problem::builder(lambda, theta)
     ///         .inner(|_, l, t| (t.0 - l.to).square())
     ///         .outer(|_, _, t| t.0.square())
     ///         .build()
@@ -89,15 +99,16 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// λ's struct with the numbers of leaves of its shapes: a λ, a hypergradient, its standard error.
     ///
     /// ```
-    /// use bilevel::{Cpu, Key, Leaf, Method, Problem, Rmd, Session, Tree, Variable};
+    /// use bilevel::methods::Rmd;
+    /// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Tree, Variable};
     /// #[derive(Clone, Tree)]
     /// struct Pull<T> { to: T }
-    /// let problem = Problem::new(Pull { to: Variable::constant([], 3.0) }, Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Pull { to: Variable::constant([], 3.0) }, Leaf(Variable::constant([], 0.0)))
     ///     .inner(|_, l, t| (t.0 - l.to).square() * 0.5)
     ///     .outer(|_, _, t| t.0.square() * 0.5)
     ///     .build()?;
     /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-    /// let mut method = Rmd { step: 0.5, steps: 50, ..Rmd::default() }.prepare_in(&session)?;
+    /// let mut method = Rmd::default().prepare_in(&session, &InnerLoop::new(0.5, 50))?;
     /// let mut state = session.state(Key::from_seed(0))?;
     /// let slope = problem.lambda_of(&method.estimate(&mut state, Key::from_seed(0))?.value)?;
     /// assert!((slope.to.item().unwrap() - 3.0).abs() < 1e-6); // θ is λ and f is ½θ²
@@ -116,8 +127,9 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// The state with this λ and θ on an executor, with an empty memory. Numbers are converted to the problem's type.
     ///
     /// ```
-    /// use bilevel::{Array, Cpu, Evaluator, Key, Leaf, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
+    /// use bilevel::training::Evaluator;
+    /// use bilevel::{Array, Cpu, Key, Leaf, Problem, Variable};
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
     ///     .inner(|_, l, t| (t.0 - l.0).square())
     ///     .outer(|_, _, t| t.0)
     ///     .build()?;
@@ -139,7 +151,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     ///
     /// ```
     /// use bilevel::{DType, Leaf, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     ///     .dtype(DType::F32)
     ///     .inner(|_, l, t| (t.0 - l.0).square())
     ///     .outer(|_, _, t| t.0)
@@ -160,12 +172,12 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// A problem in 64 bits has full precision only.
     ///
     /// It is part of a run's identity: a checkpoint cannot continue in another precision.
-    /// [`Check::compare_precision`](crate::Check::compare_precision) says how far derivatives move. The CPU computes
+    /// [`Check::compare_precision`](crate::diagnostics::Check::compare_precision) says how far derivatives move. The CPU computes
     /// the same numbers as a GPU, but gains no speed.
     ///
     /// ```
     /// use bilevel::{Array, DType, Leaf, Precision, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([1, 1], 0.0)), Leaf(Variable::constant([1, 1], 0.0)))
+    /// let problem = Problem::builder(Leaf(Variable::constant([1, 1], 0.0)), Leaf(Variable::constant([1, 1], 0.0)))
     ///     .dtype(DType::F32)
     ///     .data("x", Array::from_f32([1, 1], vec![1.0 + 1.0 / 256.0])?)
     ///     .inner(|s, l, t| (s.data("x").matmul(t.0) - l.0).square().sum_all())
@@ -207,5 +219,5 @@ fn like<'a, S: Tree<Leaf = Variable>>(
 }
 
 fn unlike(name: &'static str) -> impl Fn(TreeError) -> Error {
-    move |error| Error::Problem { reason: format!("this {name} does not match the problem's: {error}") }
+    move |error| Error::Structure { what: name, error }
 }

@@ -45,12 +45,14 @@ pub struct Variable {
     pub(crate) rate: f64,
     pub(crate) weight_decay: f64,
     pub(crate) role: Role,
+    /// It is the logarithm of a penalty beside a mean over rows.
+    pub(crate) penalty: bool,
 }
 
 impl Variable {
     fn new(shape: impl AsRef<[usize]>, start: Start) -> Self {
         let (shape, (low, high)) = (shape.as_ref().to_vec(), (f64::NEG_INFINITY, f64::INFINITY));
-        Variable { shape, start, low, high, rate: 1.0, weight_decay: 0.0, role: Role::Trained }
+        Variable { shape, start, low, high, rate: 1.0, weight_decay: 0.0, role: Role::Trained, penalty: false }
     }
 
     /// Starts with one number everywhere.
@@ -80,6 +82,15 @@ impl Variable {
         self
     }
 
+    /// Says that this leaf of λ is the logarithm of the weight of a penalty in an inner loss that is a mean over rows. Its lower bound is no
+    /// penalty then, and a training on other rows shifts it: see [`Baselines`](crate::splits::Baselines). A run is the same with and without.
+    ///
+    /// See [`Baselines`](crate::splits::Baselines) for an example.
+    pub fn log_penalty(mut self) -> Self {
+        self.penalty = true;
+        self
+    }
+
     /// Never above this.
     pub fn at_most(mut self, high: f64) -> Self {
         self.high = high;
@@ -90,11 +101,11 @@ impl Variable {
     /// leaves, map their tree.
     ///
     /// ```
-    /// use bilevel::{Driver, Leaf, Problem, Rmd, Tree, Variable};
+    /// use bilevel::prelude::*;
     /// #[derive(Clone, Tree)]
     /// struct Two<T> { slow: T, fast: T }
     /// let one = || Variable::constant([], 1.0);
-    /// let problem = Problem::new(Two { slow: one().rate(0.1), fast: one() }, Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::builder(Two { slow: one().rate(0.1), fast: one() }, Leaf(Variable::constant([], 0.0)))
     ///     .inner(|_, l, t| (t.0 - l.slow - l.fast).square())
     ///     .outer(|_, _, t| t.0.square())
     ///     .build()?;
@@ -142,9 +153,8 @@ impl Variable {
     /// ```
     pub fn starting_at(mut self, value: Array) -> Result<Self> {
         if value.shape() != self.shape {
-            let reason =
-                format!("a variable of shape {:?} cannot start at numbers of shape {:?}", self.shape, value.shape());
-            return Err(Error::Problem { reason });
+            let (found, expected) = (value.shape().to_vec(), self.shape);
+            return Err(Error::Shape { what: "the start of a variable".into(), found, expected });
         }
         self.start = Start::Fixed(Arc::new(value));
         Ok(self)
@@ -203,11 +213,11 @@ impl Variable {
             return Ok(());
         }
         let reason = match (value.is_finite(), value < self.low) {
-            (false, _) => format!("{leaf} starts at {value}; give it a start that is a number"),
-            (true, true) => format!("{leaf} starts at {value}, below its lower bound {}", self.low),
-            (true, false) => format!("{leaf} starts at {value}, above its upper bound {}", self.high),
+            (false, _) => format!("starts at {value}; give it a start that is a number"),
+            (true, true) => format!("starts at {value}, below its lower bound {}", self.low),
+            (true, false) => format!("starts at {value}, above its upper bound {}", self.high),
         };
-        Err(Error::Problem { reason })
+        Err(Error::Variable { leaf: leaf.into(), reason })
     }
 
     /// The numbers of a frozen leaf.
@@ -216,9 +226,8 @@ impl Variable {
             Start::Fixed(array) => Ok(Array::from_values(&self.shape, &array.to_f64(), dtype)?),
             Start::Constant(value) => Ok(Array::try_full(&self.shape, *value, dtype)?),
             Start::Normal(_) | Start::Uniform(..) => {
-                let reason =
-                    format!("θ.{name} is frozen, so its numbers must be the same in every run; use Variable::fixed");
-                Err(Error::Problem { reason })
+                let reason = "is frozen, so its numbers must be the same in every run; use Variable::fixed".into();
+                Err(Error::Variable { leaf: format!("θ.{name}"), reason })
             }
         }
     }

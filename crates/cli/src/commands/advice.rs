@@ -1,10 +1,13 @@
 //! What the curvature of the inner loss says about the inner loop: the sentences that `check` and `advise` have in common.
 
 use crate::errors::Result;
-use bilevel::truth::Target;
-use bilevel::{Cause, Curvature, LoopUse, Method};
-use bilevel_tasks::advise::Question;
-use bilevel_tasks::{Config, Registry};
+use bilevel::diagnostics::{Cause, Curvature};
+use bilevel::methods::Descent;
+use bilevel::methods::claims::Target;
+use bilevel::splits::Part;
+use bilevel::{AnyProblem, InnerLoop, Method};
+use bilevel_run::advise::Question;
+use bilevel_run::{Config, Registry};
 
 /// A temperature from which on noise is part of the question, and not a way to answer it.
 const WARM: f64 = 1e-3;
@@ -14,12 +17,10 @@ const ARRIVED: f64 = 3.0;
 /// A run's inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InnerSteps {
-    /// Its step.
-    pub step: f64,
-    /// Its number of steps.
-    pub steps: f64,
+    /// The loop itself.
+    pub inner: InnerLoop,
     /// How the method uses them.
-    pub used: LoopUse,
+    pub used: Descent,
     /// It starts from scratch in every outer iteration.
     pub cold: bool,
 }
@@ -27,14 +28,8 @@ pub struct InnerSteps {
 impl InnerSteps {
     /// Of a configuration's method.
     pub fn of(config: &Config, registry: &Registry) -> Result<Option<Self>> {
-        let method = config.method(registry)?;
-        let steps = |time: bilevel::InnerTime| InnerSteps {
-            step: time.step,
-            steps: time.steps as f64,
-            used: method.loop_use(),
-            cold: config.outer.cold,
-        };
-        Ok(method.inner_time().map(steps))
+        let used = config.method(registry)?.loop_use().descent;
+        Ok((used != Descent::Own).then_some(InnerSteps { inner: config.inner, used, cold: config.outer.cold }))
     }
 }
 
@@ -42,18 +37,19 @@ impl InnerSteps {
 /// method does not train by plain descent.
 pub fn question(config: &Config, registry: &Registry, starts_from_lambda: bool) -> Result<Question> {
     let usual = registry.read_task(&config.task)?.defaults().inner;
-    let method = config.method(registry)?;
-    let time = method.inner_time().filter(|_| method.loop_use().is_plain());
-    let (step, steps) = time.map_or((usual.step, usual.steps), |time| (time.step, time.steps));
-    let temperature = config.method.get("temperature").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-    let target = if starts_from_lambda || config.outer.cold {
-        Target::Training { optimizer: bilevel::InnerOptimizer::Sgd }
+    let plain = config.method(registry)?.loop_use().descent.is_plain();
+    let inner = if plain { config.inner } else { usual };
+    let temperature = config.inner.temperature;
+    let target = if config.method(registry)?.claims().evidence {
+        Target::Evidence { temperature }
+    } else if starts_from_lambda || config.outer.cold {
+        Target::Training { optimizer: bilevel::optimizers::InnerOptimizer::Sgd }
     } else if temperature >= WARM {
         Target::Gibbs { temperature }
     } else {
         Target::Minimum
     };
-    Ok(Question { target, step, steps })
+    Ok(Question { target, inner })
 }
 
 /// Sentences on the inner step, the number of steps and the shape of the inner loss. `diverged` is why a run with these
@@ -61,7 +57,8 @@ pub fn question(config: &Config, registry: &Registry, starts_from_lambda: bool) 
 pub fn advice(curvature: Curvature, inner: Option<InnerSteps>, diverged: Option<Cause>) -> Vec<String> {
     let Curvature { largest, smallest, .. } = curvature;
     let mut said = vec![];
-    let Some(InnerSteps { step, steps, used, cold }) = inner else { return said };
+    let Some(InnerSteps { inner, used, cold }) = inner else { return said };
+    let (step, steps) = (inner.step, inner.steps as f64);
     if largest <= 0.0 {
         said.push(
             "The inner loss does not curve upwards in any direction here: there is no minimum nearby to train \
@@ -72,7 +69,7 @@ pub fn advice(curvature: Curvature, inner: Option<InnerSteps>, diverged: Option<
     }
     if used.is_plain() {
         said.push(on_the_step(step, largest, diverged));
-    } else if let LoopUse::Penalised { .. } = used {
+    } else if let Descent::Penalised { .. } = used {
         let (product, most) = (step * largest * largest, 1.0 / (largest * largest));
         let stable = if product < 1.0 { "stable" } else { "too large" };
         said.push(format!(
@@ -134,6 +131,19 @@ fn on_the_step(step: f64, largest: f64, diverged: Option<Cause>) -> String {
     }
 }
 
+/// Says what to do about many hyperparameters and few rows that choose them. With fewer hyperparameters than a tenth of the rows
+/// there is nothing to say.
+pub fn overfits(problem: &AnyProblem) -> Option<String> {
+    let (hyperparameters, rows) = (problem.sizes().0, problem.rows_of(Part::Validation));
+    (rows > 0 && 10 * hyperparameters > rows).then(|| {
+        format!(
+            "{hyperparameters} hyperparameters are chosen by {rows} rows, which they can overfit whatever method is used: look at the \
+             held-out loss and at one tuned value, which a run shows at its end, and see the guide's chapter 'Hyperparameters \
+             that generalise' for folds, shrinkage and the evidence."
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,19 +153,19 @@ mod tests {
     }
 
     fn said_of(largest: f64, smallest: f64, step: f64, diverged: Option<Cause>) -> String {
-        said_by(LoopUse::Plain, Curvature { largest, smallest, products: 9, converged: true }, step, diverged)
+        said_by(Descent::Plain, Curvature { largest, smallest, products: 9, converged: true }, step, diverged)
     }
 
-    fn said_by(used: LoopUse, curvature: Curvature, step: f64, diverged: Option<Cause>) -> String {
-        let inner = InnerSteps { step, steps: 100.0, used, cold: false };
+    fn said_by(used: Descent, curvature: Curvature, step: f64, diverged: Option<Cause>) -> String {
+        let inner = InnerSteps { inner: InnerLoop::new(step, 100), used, cold: false };
         advice(curvature, Some(inner), diverged).join(" ")
     }
 
     #[test]
     fn each_use_of_the_inner_step_has_its_own_limit() {
         let curvature = Curvature { largest: 10.0, smallest: 1.0, products: 9, converged: true };
-        assert_eq!(said_by(LoopUse::Adaptive, curvature, 1.0, None), "");
-        let penalised = said_by(LoopUse::Penalised { penalty: 10.0 }, curvature, 0.05, None);
+        assert_eq!(said_by(Descent::Adaptive, curvature, 1.0, None), "");
+        let penalised = said_by(Descent::Penalised { penalty: 10.0 }, curvature, 0.05, None);
         assert!(
             penalised.contains("is 5.000: too large (this method needs it below 1, a step below 1.00e-2)"),
             "{penalised}"

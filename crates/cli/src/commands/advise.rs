@@ -1,17 +1,19 @@
 //! `bilevel advise`: which method to begin with on a problem, and with which settings.
 
-use super::advice::{InnerSteps, advice as sentences, question};
+use super::advice::{InnerSteps, advice as sentences, overfits, question};
 use super::check::FirstIterations;
 use super::run::resolve;
 use crate::arguments::{Advise, Asked};
 use crate::errors::Result;
 use crate::run::device::{executor, settled};
 use crate::run::execute::problem;
-use bilevel::truth::Target;
-use bilevel::{Key, MethodReport, Session};
+use bilevel::diagnostics::MethodReport;
+use bilevel::methods::Noise;
+use bilevel::methods::claims::Target;
+use bilevel::{Key, Method, Session};
 use bilevel_report::{Column, Table};
-use bilevel_tasks::advise::{Advice, Question, Situation, Suite, advise as ranked};
-use bilevel_tasks::{Config, Registry, Settings};
+use bilevel_run::advise::{Advice, Question, Situation, Suite, advise as ranked};
+use bilevel_run::{Config, Recipe, Registry};
 use serde_json::json;
 use std::io::Write;
 
@@ -20,11 +22,11 @@ const SHOWN: usize = 8;
 /// The question that a configuration asks, unless it is said otherwise.
 fn asked(config: &Config, registry: &Registry, starts_from_lambda: bool, asked: Option<Asked>) -> Result<Question> {
     let question = question(config, registry, starts_from_lambda)?;
-    let temperature = config.method.get("temperature").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+    let temperature = config.inner.temperature;
     let target = match asked {
         Some(Asked::Minimum) => Target::Minimum,
         Some(Asked::Temperature) => Target::Gibbs { temperature: temperature.max(f64::MIN_POSITIVE) },
-        Some(Asked::Training) => Target::Training { optimizer: bilevel::InnerOptimizer::Sgd },
+        Some(Asked::Training) => Target::Training { optimizer: bilevel::optimizers::InnerOptimizer::Sgd },
         None => question.target,
     };
     Ok(Question { target, ..question })
@@ -40,20 +42,21 @@ pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dy
     let situation = Situation::measure(&problem, &question, &executor, Key::from_seed(config.seed))?;
     let advice = ranked(registry, &Suite::stored()?, &problem, (situation, &question), None)?;
     let mut said = sentences(situation.curvature, InnerSteps::of(&config, registry)?, None);
+    said.extend(overfits(&problem));
     // What `bilevel check` says of the method, in the same words: predictions are of problems like this one, this is of the problem.
     let session = Session::new(&problem, &executor)?;
     let first = FirstIterations::of(&config, registry, &problem, &session)?;
     let check = problem.check().executor(executor).seed(config.seed).at(first.state).curvature(situation.curvature);
-    let measured = check.method(config.method(registry)?).compare_methods()?;
+    let measured = check.method_with(config.method(registry)?, config.inner).compare_methods()?;
     said.extend(measured.iter().map(MethodReport::verdict));
     if arguments.json {
-        let command = advice.ranked.first().map(|first| command(&config, &first.settings));
+        let command = advice.ranked.first().map(|first| command(&config, registry, &first.recipe));
         let question = words(&question);
         let json = json!({ "question": question, "advice": advice, "sentences": said, "command": command });
         writeln!(out, "{json:#}")?;
         return Ok(());
     }
-    print(&config, &question, (&advice, &said), out)
+    print((&config, registry), &question, (&advice, &said), out)
 }
 
 /// What is asked, in words.
@@ -61,18 +64,29 @@ fn words(question: &Question) -> String {
     match question.target {
         Target::Minimum => "the outer loss at the minimum of the inner loss".into(),
         Target::Gibbs { temperature } => format!("the mean outer loss at temperature {temperature}"),
-        Target::Training { .. } => format!("the outer loss after {} steps of training", question.steps),
+        Target::Evidence { temperature } => format!("the evidence at temperature {temperature}"),
+        Target::Training { .. } => format!("the outer loss after {} steps of training", question.inner.steps),
         Target::Proximal { .. } => "the outer loss at a proximal minimum".into(),
     }
 }
 
-/// The command that runs a task by a method with these settings.
-fn command(config: &Config, method: &Settings) -> String {
+/// The command that runs a task by this method with this inner loop.
+fn command(config: &Config, registry: &Registry, recipe: &Recipe) -> String {
+    let Recipe { method, inner } = recipe;
     let mut words = format!("bilevel run {} --method {}", config.task.name(), method.name());
-    for key in ["step", "steps", "burn_in", "samples", "temperature", "alpha", "beta"] {
-        if let Some(value) = method.get(key) {
-            let value = value.as_f64().map_or(value.to_string(), |number| format!("{}", rounded(number)));
-            words += &format!(" --set method.{key}={value}");
+    let mut set = |key: &str, value: f64| words += &format!(" --set {key}={}", rounded(value));
+    set("inner.step", inner.step);
+    set("inner.steps", inner.steps as f64);
+    let used = registry.read_method(method).map(|method| method.loop_use()).unwrap_or_default();
+    if used.burn_in {
+        set("inner.burn_in", inner.burn_in as f64);
+    }
+    if used.noise == Noise::Expected || inner.temperature > 0.0 {
+        set("inner.temperature", inner.temperature);
+    }
+    for key in ["alpha", "beta"] {
+        if let Some(value) = method.get(key).and_then(serde_json::Value::as_f64) {
+            set(&format!("method.{key}"), value);
         }
     }
     words
@@ -87,7 +101,7 @@ fn rounded(number: f64) -> f64 {
 }
 
 fn print(
-    config: &Config,
+    (config, registry): (&Config, &Registry),
     question: &Question,
     (advice, said): (&Advice, &[String]),
     out: &mut dyn Write,
@@ -104,7 +118,7 @@ fn print(
         writeln!(out, "{line}")?;
     }
     writeln!(out)?;
-    let row = |candidate: &bilevel_tasks::advise::Candidate| {
+    let row = |candidate: &bilevel_run::advise::Candidate| {
         let bias = if candidate.bias < 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.bias) };
         let error = if candidate.error <= 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.error) };
         vec![candidate.method.clone(), bias, error, format!("{:.0}", candidate.price)]
@@ -122,7 +136,7 @@ fn print(
     writeln!(out, "{}", table.text(100))?;
     match advice.ranked.first() {
         Some(first) => {
-            writeln!(out, "Begin with {}:\n\n  {}\n", first.method, command(config, &first.settings))?;
+            writeln!(out, "Begin with {}:\n\n  {}\n", first.method, command(config, registry, &first.recipe))?;
         }
         None => writeln!(out, "No method that is known applies to this problem.\n")?,
     }

@@ -3,18 +3,18 @@
 
 use super::run::resolve;
 use crate::arguments::Check;
-use crate::commands::advice::{InnerSteps, advice, question};
+use crate::commands::advice::{InnerSteps, advice, overfits, question};
 use crate::errors::{CliError, Result};
 use crate::run::device::{executor, settled};
 use crate::run::execute::problem;
 use crate::terminal::interrupt::end_on_interrupt;
-use bilevel::{
-    Agreement, Diagnosis, Key, Precision, PrecisionReport, Problem, ProblemReport, Recorder, Session, Snapshot,
-    StopReason,
-};
+use bilevel::diagnostics::{Agreement, Diagnosis, PrecisionReport, ProblemReport};
+use bilevel::observers::Recorder;
+use bilevel::programs::Snapshot;
+use bilevel::{Key, Precision, Problem, Session, StopReason};
 use bilevel_graph::CheckReport;
-use bilevel_tasks::advise::Situation;
-use bilevel_tasks::{Config, Registry};
+use bilevel_run::advise::Situation;
+use bilevel_run::{Config, Recipe, Registry};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,16 +106,17 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
     // Measured where `bilevel advise` measures it, so that both say the same.
     let question = question(&config, registry, problem.starts_from_lambda())?;
     let situation = Situation::measure(&problem, &question, &run_on()?, Key::from_seed(config.seed))?;
-    let looking = || -> Result<bilevel::Check> {
+    let looking = || -> Result<bilevel::diagnostics::Check> {
         let mut looking = problem.check().executor(run_on()?).seed(config.seed).at(first.state.clone());
         looking = looking.curvature(situation.curvature);
-        looking = looking.method(config.method(registry)?);
+        looking = looking.method_with(config.method(registry)?, config.inner);
         if arguments.all_methods {
             let task = registry.read_task(&config.task)?;
             for known in registry.methods().iter().filter(|known| known.info.name != config.method.name()) {
-                let method = registry.read_method(&registry.suited(&*task, known.info.name)?)?;
+                let Recipe { method, inner } = registry.suited(&*task, known.info.name)?;
+                let method = registry.read_method(&method)?;
                 match method.applies(&problem) {
-                    Ok(()) => looking = looking.method(method),
+                    Ok(()) => looking = looking.method_with(method, inner),
                     Err(bilevel::Error::NotApplicable { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -130,6 +131,7 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
     };
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
     let mut said = advice(findings.curvature, InnerSteps::of(&config, registry)?, cause);
+    said.extend(overfits(&problem));
     said.push(first.sentence());
     let answer = verdict(&findings, tolerance).and_then(|()| first.verdict());
     let _printing = printing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +213,9 @@ fn to_json(
         rows.collect()
     };
     let agreement = |found: bilevel::Result<Agreement>| match found {
-        Ok(Agreement { error, cosine, known_to }) => json!({ "error": error, "cosine": cosine, "known_to": known_to }),
+        Ok(Agreement { error, cosine, known_to, .. }) => {
+            json!({ "error": error, "cosine": cosine, "known_to": known_to })
+        }
         Err(_) => Value::Null,
     };
     let methods = findings.methods.iter().map(|method| {
@@ -244,7 +248,7 @@ mod tests {
     use bilevel::{Cpu, DType, Leaf, Variable};
 
     fn findings(wrong: bool, dtype: DType) -> ProblemReport {
-        let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.7)))
+        let problem = Problem::builder(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.7)))
             .dtype(dtype)
             .inner(move |_, l, t| {
                 let strength = if wrong { l.0.stop_gradient() } else { l.0 };

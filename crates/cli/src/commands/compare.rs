@@ -7,7 +7,7 @@ use crate::comparison::Comparison;
 use crate::config::entries::parse_set;
 use crate::errors::{CliError, Result};
 use crate::run::device::settled;
-use bilevel_tasks::{Config, Plan, Registry, Study};
+use bilevel_run::{Config, Plan, Registry, Study};
 use serde_json::json;
 use std::io::Write;
 
@@ -42,7 +42,10 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
     let mut runs = vec![];
     for method in &arguments.methods {
         for &seed in &seeds {
-            runs.push(Config { device, ..resolved(method, Some(seed))? });
+            let mut run = Config { device, ..resolved(method, Some(seed))? };
+            // Methods are compared with each other.
+            run.held_out.compare = false;
+            runs.push(run);
         }
     }
     let task = registry.read_task(&first.task)?;
@@ -56,6 +59,7 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
         jobs: arguments.jobs,
         json: arguments.json,
         quiet,
+        ..Asked::default()
     };
     let found = conduct_one(&study, &plan, &asked, out)?;
     if found.findings.rows.iter().any(|row| row.ours.is_some()) {

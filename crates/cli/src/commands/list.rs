@@ -2,7 +2,7 @@
 
 use crate::arguments::List;
 use crate::errors::Result;
-use bilevel_tasks::Registry;
+use bilevel_run::Registry;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -10,10 +10,10 @@ use std::io::Write;
 pub fn list(registry: &Registry, arguments: &List, out: &mut dyn Write) -> Result<()> {
     let methods = registry.methods().iter().map(|known| &known.info);
     if arguments.json {
-        let task = |known: &bilevel_tasks::KnownTask| json!({ "name": known.name, "summary": known.summary, "method": known.usual().defaults().method });
-        let method = |m: &bilevel::MethodInfo| json!({ "name": m.name, "summary": m.summary, "cost": m.cost, "memory": m.memory, "when": m.when });
+        let task = |known: &bilevel_run::KnownTask| json!({ "name": known.name, "summary": known.summary, "method": known.usual().defaults().method });
+        let method = |m: &bilevel::methods::MethodInfo| json!({ "name": m.name, "summary": m.summary, "cost": m.cost, "memory": m.memory, "when": m.when });
         let study =
-            |known: &std::sync::Arc<dyn bilevel_tasks::Study>| json!({ "name": known.name(), "title": known.title() });
+            |known: &std::sync::Arc<dyn bilevel_run::Study>| json!({ "name": known.name(), "title": known.title() });
         let tasks: Vec<Value> = registry.tasks().iter().map(task).collect();
         let studies: Vec<Value> = registry.studies().iter().map(study).collect();
         let methods: Vec<Value> = methods.map(method).collect();

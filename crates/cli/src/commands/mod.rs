@@ -4,7 +4,9 @@ mod advice;
 pub mod advise;
 pub mod check;
 pub mod compare;
+#[cfg(feature = "download")]
 pub mod data;
+#[cfg(feature = "cuda")]
 pub mod devices;
 pub mod list;
 pub mod report;

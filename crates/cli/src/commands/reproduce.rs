@@ -2,29 +2,34 @@
 
 use crate::arguments::Reproduce;
 use crate::errors::{CliError, Result};
-use crate::pages::study::{Found, count, unfinished, write_page};
+use crate::pages::study::{Found, count, partial, unfinished, write_page};
 use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
+use crate::run::pack::{pack, unpack};
 use crate::run::provenance::{self, Provenance};
 use crate::run::study::Conductor;
 use crate::run::study_folder::StudyFolder;
+use crate::run::study_progress::StudyProgress;
 use crate::terminal::interrupt::stop_on_interrupt;
 use crate::terminal::progress::Progress;
-use crate::terminal::readable::{escaped, escaped_path, wrapped};
-use bilevel::StopSignal;
-use bilevel_tasks::{Finished, Plan, Registry, Study};
+use crate::terminal::readable::{duration, escaped, escaped_path, wrapped};
+use bilevel::observers::StopSignal;
+use bilevel_run::manifest::Manifest;
+use bilevel_run::{Finished, Plan, Registry, Scale, Study};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Stands for every study.
 const ALL: &str = "all";
 /// Letters in a line that is easily read.
-const LONGEST: usize = 100;
+const MAX_COLUMNS: usize = 100;
 
 /// How a study is to be done and shown.
+#[derive(Clone, Default)]
 pub struct Asked<'a> {
     /// The name of its folder, where it goes under `runs`.
     pub name: &'a str,
@@ -38,14 +43,48 @@ pub struct Asked<'a> {
     pub json: bool,
     /// Print nothing else.
     pub quiet: bool,
+    /// Parts of the labels of the items to do; all of them if there are none.
+    pub only: &'a [String],
+    /// Only report what is done.
+    pub report: bool,
+    /// How long it may take.
+    pub time_limit: Option<Duration>,
+    /// Where to pack it at the end.
+    pub pack: Option<&'a Path>,
+    /// Where to take it from at the beginning.
+    pub unpack: Option<&'a Path>,
+}
+
+impl Asked<'_> {
+    /// The same with another limit.
+    fn within(&self, time_limit: Option<Duration>) -> Self {
+        Asked { time_limit, ..self.clone() }
+    }
+}
+
+/// How the work on a study ended.
+enum Ended {
+    /// All is done.
+    Whole,
+    /// As much as was asked for is done, and this is said of the rest.
+    Partly(String),
+    /// An item failed.
+    Failed(CliError),
 }
 
 /// Runs the command.
 pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let Some(name) = &arguments.study else { return list(registry, arguments.json, out) };
     let chosen = choose(registry, name)?;
-    let device = settled(asked(arguments.device.as_deref())?.unwrap_or_default(), quiet)?;
-    let plan = Plan { registry, quick: arguments.quick, seed: arguments.seed, data: arguments.data.clone(), device };
+    let device = asked(arguments.device.as_deref())?.unwrap_or_default();
+    // A report needs no device: what is done says where it was done.
+    let device = if arguments.report { device } else { settled(device, quiet)? };
+    let scale = if arguments.quick { Scale::Quick } else { arguments.scale.unwrap_or_default() };
+    let plan = Plan { scale, seed: arguments.seed, data: arguments.data.clone(), device, ..Plan::new(registry) };
+    let name = match &chosen[..] {
+        [study] if name != ALL => study.name(),
+        _ => name,
+    };
     let asked = Asked {
         name,
         mark: mark(name, &plan),
@@ -53,9 +92,17 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
         jobs: arguments.jobs,
         json: arguments.json,
         quiet,
+        only: &arguments.only,
+        report: arguments.report,
+        time_limit: arguments.time_limit,
+        pack: arguments.pack.as_deref(),
+        unpack: arguments.unpack.as_deref(),
     };
     match &chosen[..] {
-        [study] if name != ALL => conduct_one(&***study, &plan, &asked, out).map(|_| ()),
+        [study] if name != ALL => conduct_one(&**study, &plan, &asked, out).map(|_| ()),
+        _ if arguments.pack.is_some() || arguments.unpack.is_some() || !arguments.only.is_empty() => {
+            Err(CliError::Usage("--only, --pack and --unpack are of one study; name one instead of 'all'".into()))
+        }
         studies => conduct_all(studies, &plan, &asked, out),
     }
 }
@@ -64,9 +111,9 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
 fn mark(name: &str, plan: &Plan) -> String {
     let data = plan.data.as_ref().map_or(String::new(), |data| format!("data = {}\n", json!(data)));
     format!(
-        "# What 'bilevel reproduce' was asked for.\nstudy = {}\nquick = {}\nseed = {}\ndevice = {}\n{data}",
+        "# What 'bilevel reproduce' was asked for.\nstudy = {}\nscale = \"{}\"\nseed = {}\ndevice = {}\n{data}",
         json!(name),
-        plan.quick,
+        plan.scale,
         plan.seed,
         json!(plan.device)
     )
@@ -75,17 +122,37 @@ fn mark(name: &str, plan: &Plan) -> String {
 /// Conducts one study in its folder, prints what it comes to, and writes it. Where an item fails, it is what is done so far.
 pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<Found> {
     let began = Instant::now();
+    // Before anything is written, so that an early Ctrl-C leaves a folder that the same command continues.
+    let signal = stop_on_interrupt()?;
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
     let folder = StudyFolder::begin(&path, &asked.mark)?;
-    let provenance = begun(&folder, plan)?;
-    let (found, failed) = conduct(study, plan, &folder, asked, &stop_on_interrupt()?)?;
-    provenance::end(folder.path(), provenance);
-    show(&found, asked, out)?;
-    if let Some(failed) = failed {
-        found.write_report(&folder, plan)?;
-        return Err(failed);
+    if let Some(from) = asked.unpack {
+        unpack(from, folder.path())?;
     }
-    found.write(&folder, plan)?;
+    let provenance = begun(&folder, plan)?;
+    let conducted = conduct(study, plan, &folder, asked, &signal);
+    provenance::end(folder.path(), provenance);
+    let (found, ended) = match conducted {
+        Err(error) => {
+            packed(&folder, asked)?;
+            return Err(error);
+        }
+        Ok(conducted) => conducted,
+    };
+    show(&found, asked, out)?;
+    match &ended {
+        Ended::Whole => found.write(&folder, plan)?,
+        _ => found.write_report(&folder, plan)?,
+    }
+    packed(&folder, asked)?;
+    if !asked.quiet
+        && let Ended::Partly(sentence) = &ended
+    {
+        crate::complain(sentence);
+    }
+    if let Ended::Failed(error) = ended {
+        return Err(error);
+    }
     if !asked.json && !asked.quiet {
         let seconds = began.elapsed().as_secs_f64();
         writeln!(out, "\nTook {seconds:.1} s. The report is {}", escaped_path(&folder.report_file()))?;
@@ -93,29 +160,50 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
     Ok(found)
 }
 
+/// Packs a study, if that is asked for.
+fn packed(folder: &StudyFolder, asked: &Asked) -> Result<()> {
+    let Some(to) = asked.pack else { return Ok(()) };
+    let parts = pack(folder.path(), to)?;
+    if !asked.quiet {
+        let files = if parts == 1 { "file" } else { "files" };
+        crate::complain(&format!("the study is packed in {parts} {files} in {}", to.display()));
+    }
+    Ok(())
+}
+
 /// Conducts all studies, each in a folder of its own in one for all.
-fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<()> {
+fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<()> {
     let began = Instant::now();
+    let signal = stop_on_interrupt()?;
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
     let whole = StudyFolder::begin(&path, &asked.mark)?;
     let provenance = begun(&whole, plan)?;
-    let signal = stop_on_interrupt()?;
     let mut all: Vec<Found> = vec![];
     for study in studies {
         Progress::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
         let folder = StudyFolder::begin(&path.join(study.name()), &mark(study.name(), plan))?;
         let own = begun(&folder, plan)?;
-        let (found, failed) = match conduct(&***study, plan, &folder, asked, &signal) {
+        let left = asked.time_limit.map(|limit| limit.saturating_sub(began.elapsed()));
+        let (found, ended) = match conduct(&**study, plan, &folder, &asked.within(left), &signal) {
             Err(error) => return Err(error.in_folder(path)),
             Ok(found) => found,
         };
         provenance::end(folder.path(), own);
         show(&found, asked, out)?;
-        if let Some(failed) = failed {
+        if !matches!(ended, Ended::Whole) {
             found.write_report(&folder, plan)?;
             all.push(found);
             write_page(&whole.report_file(), "All studies", &all, plan)?;
-            return Err(failed.in_folder(path));
+            match ended {
+                Ended::Failed(failed) => return Err(failed.in_folder(path)),
+                Ended::Partly(sentence) if asked.report => crate::complain(&sentence),
+                Ended::Partly(sentence) => {
+                    crate::complain(&sentence);
+                    return Ok(());
+                }
+                Ended::Whole => {}
+            }
+            continue;
         }
         if !asked.json && !asked.quiet {
             writeln!(out)?;
@@ -143,26 +231,57 @@ fn begun(folder: &StudyFolder, plan: &Plan) -> Result<Provenance> {
     Ok(provenance)
 }
 
-/// What a study comes to; where an item fails after others are done, what these come to, and the error.
+/// What a study comes to; where an item fails after others are done, or not all are asked for, what these come to.
 fn conduct(
     study: &dyn Study,
     plan: &Plan,
     folder: &StudyFolder,
     asked: &Asked,
-    signal: &StopSignal,
-) -> Result<(Found, Option<CliError>)> {
-    let (board, signal) = (Progress::stderr(asked.quiet), signal.clone());
-    let conductor = Conductor { plan: plan.clone(), folder, jobs: asked.jobs, signal, board };
+    interrupted: &StopSignal,
+) -> Result<(Found, Ended)> {
+    // As an absolute path, so that an item can be resumed from anywhere.
+    let path = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_path_buf());
+    let plan = &Plan { folder: path, ..plan.clone() };
+    let progress = StudyProgress::new(Progress::stderr(asked.quiet));
+    let expired = asked.time_limit.map(|limit| stop_after(limit, interrupted.clone()));
+    let (jobs, only, report, signal) = (asked.jobs, asked.only, asked.report, interrupted.clone());
+    let conductor = Conductor { plan: plan.clone(), folder, jobs, only, report, signal, progress: progress.clone() };
     let mut done = Finished::default();
-    let (findings, failed) = match conductor.conduct(study, &mut done) {
-        Ok(()) => (study.findings(plan, &done)?, None),
+    let conducted = conductor.conduct(study, &mut done);
+    let expired = expired.is_some_and(|expired| expired.load(Ordering::SeqCst));
+    let (count, total, left) = progress.counts();
+    let left = left.map_or(String::new(), |left| format!(", and about {} are left at this pace", duration(left)));
+    let partly = |why: String| {
+        let findings = partial(study.findings(plan, &done).ok(), &done, why.clone());
+        (findings, Ended::Partly(why))
+    };
+    let (findings, ended) = match conducted {
+        Ok(()) if report => partly(format!("what is done is reported: {count} items")),
+        Ok(()) if !only.is_empty() => partly(format!("{count} items of those asked for with --only are done")),
+        Ok(()) => (study.findings(plan, &done)?, Ended::Whole),
+        Err(CliError::StoppedStudy { .. }) if expired => partly(format!(
+            "the time limit is reached: {count} of the {total} items known so far are done{left}; give the same command again \
+             to go on"
+        )),
         Err(CliError::Item { item, error, missing, path }) if !done.is_empty() => {
             let findings = unfinished(study.findings(plan, &done).ok(), &done, (&item, &error), &missing);
-            (findings, Some(CliError::Item { item, error, missing, path }))
+            (findings, Ended::Failed(CliError::Item { item, error, missing, path }))
         }
         Err(error) => return Err(error),
     };
-    Ok((Found { name: study.name().into(), title: study.title().into(), findings }, failed))
+    Ok((Found { name: study.name().into(), title: study.title().into(), findings }, ended))
+}
+
+/// Sets the signal after this time; the answer is set before it.
+fn stop_after(limit: Duration, signal: StopSignal) -> Arc<AtomicBool> {
+    let expired = Arc::new(AtomicBool::new(false));
+    let shared = expired.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        shared.store(true, Ordering::SeqCst);
+        signal.stop();
+    });
+    expired
 }
 
 fn show(found: &Found, asked: &Asked, out: &mut dyn Write) -> Result<()> {
@@ -179,7 +298,7 @@ fn show(found: &Found, asked: &Asked, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{} ({})\n", found.title, found.name)?;
     }
     write!(out, "{}", found.text(columns.unwrap_or(400)))?;
-    let width = columns.unwrap_or(if std::io::stdout().is_terminal() { 80 } else { LONGEST }).min(LONGEST);
+    let width = columns.unwrap_or(if std::io::stdout().is_terminal() { 80 } else { MAX_COLUMNS }).min(MAX_COLUMNS);
     for (number, sentence) in found.findings.warnings.iter().chain(&found.findings.said).enumerate() {
         writeln!(out, "{}{}", if number == 0 { "\n" } else { "" }, wrapped(&escaped(sentence), width))?;
     }
@@ -203,14 +322,17 @@ fn list(registry: &Registry, json: bool, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn choose<'a>(registry: &'a Registry, name: &str) -> Result<Vec<&'a Arc<dyn Study>>> {
+fn choose(registry: &Registry, name: &str) -> Result<Vec<Arc<dyn Study>>> {
     if name == ALL {
-        return Ok(registry.studies().iter().collect());
+        return Ok(registry.studies().to_vec());
     }
-    if bilevel::nearest(name, registry.studies().iter().map(|study| study.name()).chain([ALL])) == Some(ALL) {
+    if name.ends_with(".toml") {
+        return Ok(vec![Arc::new(Manifest::read(registry, name.as_ref())?)]);
+    }
+    if bilevel::errors::nearest(name, registry.studies().iter().map(|study| study.name()).chain([ALL])) == Some(ALL) {
         return Err(CliError::Usage(format!("there is no study '{name}'; did you mean {ALL}?")));
     }
-    Ok(vec![registry.known_study(name)?])
+    Ok(vec![registry.known_study(name)?.clone()])
 }
 
 /// `bilevel` alone.

@@ -10,8 +10,9 @@ use crate::run::folder::RunFolder;
 use crate::run::metrics::look_at;
 use crate::terminal::interrupt::stop_run_on_interrupt;
 use crate::terminal::progress::RunProgress;
-use bilevel::{Checkpoints, Precision};
-use bilevel_tasks::{Config, Registry};
+use bilevel::Precision;
+use bilevel::checkpoints::Checkpoints;
+use bilevel_run::{Config, Registry};
 use std::io::Write;
 
 /// Runs the command.

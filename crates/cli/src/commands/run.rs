@@ -10,8 +10,8 @@ use crate::run::folder::{RunFolder, read_entries};
 use crate::terminal::interrupt::stop_run_on_interrupt;
 use crate::terminal::progress::RunProgress;
 use crate::terminal::readable::{escaped_lines, escaped_path};
-use bilevel_tasks::run::RunResult;
-use bilevel_tasks::{Config, Registry};
+use bilevel_run::run::RunResult;
+use bilevel_run::{Config, Registry};
 use std::io::Write;
 use std::path::Path;
 
@@ -88,7 +88,8 @@ pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Writ
         write!(out, "{}", to_toml(registry, &config))?;
         return Ok(());
     }
-    // A device that cannot be used is better known before anything is written.
+    // Files and a device that cannot be used are better known before anything is written.
+    config = config.sealed()?;
     config.device = settled(config.device, quiet)?;
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
     let display = (!quiet).then(RunProgress::stderr);

@@ -2,10 +2,10 @@
 
 use crate::terminal::readable::sentence;
 use bilevel_report::{Axis, Curve, Plot, Section};
-use bilevel_tasks::FinishedRun;
-use bilevel_tasks::price::{Passes, price};
-use bilevel_tasks::run::IterationRow;
-use bilevel_tasks::spread::Spread;
+use bilevel_run::FinishedRun;
+use bilevel_run::price::{Passes, price};
+use bilevel_run::run::IterationRow;
+use bilevel_run::spread::Spread;
 
 /// What a curve is drawn over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

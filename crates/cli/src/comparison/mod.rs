@@ -7,7 +7,7 @@ use crate::config::Meanings;
 use crate::config::text::{settings_to_toml, to_toml};
 use bilevel::Result;
 use bilevel_report::{Panel, Pictures, Section};
-use bilevel_tasks::{AnyTask, Config, Findings, Finished, FinishedRun, Item, Plan, Study};
+use bilevel_run::{AnyTask, Config, Findings, Finished, FinishedRun, Item, Plan, Study};
 use curves::{Over, curve, plot};
 use summary::Summary;
 

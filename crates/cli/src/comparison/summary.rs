@@ -2,9 +2,9 @@
 
 use super::{Comparison, label};
 use bilevel_report::{Column, Table, count};
-use bilevel_tasks::run::RunResult;
-use bilevel_tasks::spread::Spread;
-use bilevel_tasks::{Done, Finished, FinishedRun, Row, Verdict};
+use bilevel_run::run::RunResult;
+use bilevel_run::spread::Spread;
+use bilevel_run::{Done, Finished, FinishedRun, Row, Verdict};
 
 /// One method on all seeds.
 struct Line<'a> {

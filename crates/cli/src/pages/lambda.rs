@@ -4,7 +4,7 @@ use crate::pages::plots::{Drawing, Figure};
 use crate::run::record::RunRecord;
 use crate::terminal::readable::number;
 use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Table, file_stem};
-use bilevel_tasks::LambdaLeaf;
+use bilevel_run::LambdaLeaf;
 
 /// A leaf with at most this many numbers is written out.
 const FEW: usize = 16;

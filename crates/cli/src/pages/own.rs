@@ -4,23 +4,25 @@ use crate::errors::Result;
 use crate::pages::plots::{self, Figure};
 use crate::pages::run::named;
 use crate::terminal::readable::{count, duration, number, number_or_dash, sentence};
-use bilevel::{AnyProblem, Iteration, Outcome, Tree};
+use bilevel::observers::Iteration;
+use bilevel::{AnyProblem, Outcome, Tree};
 use bilevel_report::{Column, Report, Section, Table};
-use bilevel_tasks::LambdaLeaf;
-use bilevel_tasks::run::History;
+use bilevel_run::LambdaLeaf;
+use bilevel_run::run::History;
 
 /// A page on a run: what was found, the curves of its losses and measures, the learned λ, the hypergradient, the diagnosis and the
-/// cost. `iterations` are those of a [`Recorder`](bilevel::Recorder).
+/// cost. `iterations` are those of a [`Recorder`](bilevel::observers::Recorder).
 ///
 /// ```
-/// use bilevel::{Driver, LangevinAdjoint, Leaf, Problem, Recorder, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::observers::Recorder;
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - 2.0).square() + l.0 * t.0.square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .measure("distance of λ from 1", |_, l, _| (l.0 - 1.0).abs())
 ///     .build()?;
 /// let recorder = Recorder::new();
-/// let driver = Driver::new(&problem, LangevinAdjoint { temperature: 0.0, ..LangevinAdjoint::default() });
+/// let driver = Driver::new(&problem, LangevinAdjoint::default());
 /// let outcome = driver.measure_every(5).observe(recorder.clone()).run()?;
 /// let page = bilevel_cli::report_of("Which weight decay?", &problem, &recorder.iterations(), &outcome)?.html();
 /// assert!(page.contains("Which weight decay?") && page.contains("distance of λ from 1") && page.contains("<svg"));
@@ -33,8 +35,7 @@ pub fn report_of<L: Tree, T: Tree>(
     outcome: &Outcome<L, T>,
 ) -> Result<Report> {
     let history = History::of(iterations);
-    let arrays = outcome.state.lambda.arrays()?;
-    let leaves = problem.lambda_names().into_iter().zip(&arrays);
+    let leaves = problem.lambda_names().into_iter().zip(outcome.lambda.leaves());
     let lambda: Vec<LambdaLeaf> = leaves.map(|(name, array)| LambdaLeaf::new(name, array)).collect();
 
     let mut sections = vec![Section::Warnings(outcome.notes.iter().map(|note| sentence(note) + ".").collect())];

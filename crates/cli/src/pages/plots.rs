@@ -3,7 +3,7 @@
 use crate::pages::calm::{calm, is_noisy};
 use crate::terminal::readable::sentence;
 use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section, file_stem};
-use bilevel_tasks::run::{History, IterationRow};
+use bilevel_run::run::{History, IterationRow};
 
 /// Something to look at, and the name of its files.
 #[derive(Clone, Debug)]
@@ -129,7 +129,8 @@ fn calmed(mut plot: Plot) -> Plot {
 }
 
 /// What figures of one run are called that are not those of a measure.
-const STEMS: [&str; 10] = [
+const STEMS: [&str; 11] = [
+    "losses-by-rows",
     "losses",
     "outer-loss",
     "inner-loss",
@@ -160,9 +161,36 @@ pub fn losses_and_measures(runs: &[Named]) -> Vec<Figure> {
         ("inner loss", quantity("Inner loss", runs, |history| history.points(|row| row.inner_loss))),
     ];
     figures.extend(names.into_iter().map(|name| (name, quantity(&sentence(name), runs, |h| h.measure(name)))));
+    let by_rows = match runs {
+        [(_, history)] => by_rows(history, &mut figures),
+        _ => None,
+    };
     let shared = if runs.len() == 1 { share(&mut figures) } else { None };
     let apart = figures.into_iter().filter_map(|(name, plot)| Some(Figure::plot(file_stem(name), plot?)));
-    shared.into_iter().map(|plot| Figure::plot("losses", plot)).chain(apart).collect()
+    let by_rows = by_rows.into_iter().map(|plot| Figure::plot("losses-by-rows", plot));
+    by_rows.chain(shared.into_iter().map(|plot| Figure::plot("losses", plot))).chain(apart).collect()
+}
+
+/// The name of the metric of a run's guard.
+const HELD_OUT: &str = "held-out loss";
+
+/// The losses on training, validation and held-out rows in one plot, with the iteration at which held-out rows were best; taken out of the
+/// others. `None` for a run without held-out rows.
+fn by_rows(history: &History, figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
+    let held_out = history.measure(HELD_OUT);
+    let best = held_out.iter().filter(|(_, loss)| loss.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1)).copied()?;
+    let mut curves = vec![];
+    for (quantity, name) in [("inner loss", "training loss"), ("outer loss", "validation loss"), (HELD_OUT, HELD_OUT)] {
+        let found = figures.iter_mut().find(|(known, _)| *known == quantity).and_then(|(_, plot)| plot.take());
+        let curve = found.and_then(|plot| plot.curves.into_iter().next());
+        curves.extend(curve.map(|curve| Curve { name: name.into(), ..curve }));
+    }
+    let all: Vec<(f64, f64)> = curves.iter().flat_map(|curve| curve.points.iter().copied()).collect();
+    let (low, high) = range(&all)?;
+    let y = fitting_axis("", &curves);
+    let line = [(best.0, low), (best.0, high)];
+    curves.push(Curve::new(format!("iteration {}, the least held-out loss", best.0), line).dashed());
+    Some(Plot { title: "Loss on training, validation and held-out rows".into(), x: Axis::linear(X), y, curves })
 }
 
 /// Takes the losses out that can be read on the axes of the first, and puts them into one plot.
@@ -279,6 +307,23 @@ mod tests {
         assert_eq!(figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(), ["losses", "inner-loss"]);
         assert_eq!(figures.iter().map(|f| drawn(f).title.as_str()).collect::<Vec<_>>(), ["Outer loss", "Inner loss"]);
         assert!(!drawn(&figures[0]).y.log && drawn(&figures[1]).y.log);
+    }
+
+    #[test]
+    fn held_out_rows_have_a_curve_beside_training_and_validation_rows_and_their_best_iteration_a_line() {
+        let line = |outer: f64, held: f64| {
+            format!("\"inner_loss\":0.1,\"outer_loss\":{outer},\"measures\":{{\"held-out loss\":{held}}}")
+        };
+        let lines = [line(0.5, 0.6), line(0.4, 0.45), line(0.3, 0.5)];
+        let history = history(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let figures = losses_and_measures(&[("", &history)]);
+        assert_eq!(figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(), ["losses-by-rows"]);
+        let curves = &drawn(&figures[0]).curves;
+        let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+        let line = "iteration 2, the least held-out loss";
+        assert_eq!(names, ["training loss", "validation loss", "held-out loss", line]);
+        assert!(curves[3].dashed && curves[3].points.iter().all(|point| point.0 == 2.0));
+        assert!(possible_stems(&history).contains(&figures[0].stem));
     }
 
     #[test]

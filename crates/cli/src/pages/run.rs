@@ -8,9 +8,11 @@ use crate::run::folder::{RunFolder, write_whole};
 use crate::run::provenance::{self, VERSION};
 use crate::run::record::RunRecord;
 use crate::terminal::readable::{count, counted, duration, number, number_or_dash};
-use bilevel::{Oracles, Precision};
+use bilevel::Precision;
+use bilevel::methods::Oracles;
+use bilevel::splits::{BaselineRow, Baselines, Paired};
 use bilevel_report::{Column, Report, Section, Table};
-use bilevel_tasks::{Config, Device, Registry};
+use bilevel_run::{Config, Device, Registry};
 use std::io::ErrorKind;
 
 /// Everything a page shows, with the figures apart so that they can be kept as files too.
@@ -55,6 +57,7 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
         Section::Warnings(run.warnings()),
         Section::Table(numbers(run)),
     ];
+    before.extend(run.result.iter().filter_map(|result| result.baselines.as_ref()).map(compared).map(Section::Table));
     before.extend(lambda::table(&[("", run)]).map(Section::Table));
     Page {
         title: format!("{} by {}", run.task.name(), run.method()),
@@ -99,6 +102,24 @@ fn numbers(run: &RunRecord) -> Table {
     row(&format!("norm of the {}", run.config.method.output()), norm + &error);
     let columns = vec![Column::text("quantity"), Column::numeric("at the end")];
     Table { columns, rows, caption: "Results".into() }
+}
+
+/// How the hyperparameters compare with simpler ones.
+fn compared(baselines: &Baselines) -> Table {
+    let row = |row: &BaselineRow| {
+        let Paired { mean, standard_error } = row.difference;
+        let against = if mean == 0.0 { "–".into() } else { format!("{mean:+.4} ± {standard_error:.4}") };
+        vec![row.name.clone(), row.rows.to_string(), format!("{:.4}", row.loss), against]
+    };
+    let columns = vec![
+        Column::text("λ, and what was trained on"),
+        Column::numeric("rows"),
+        Column::numeric(format!("{} loss", baselines.part)),
+        Column::numeric("against one tuned value"),
+    ];
+    let caption =
+        "The same training with simpler hyperparameters: mean and standard error of paired differences".into();
+    Table { columns, rows: baselines.rows.iter().map(row).collect(), caption }
 }
 
 /// What the methods of these runs return.

@@ -7,7 +7,7 @@ use crate::run::provenance;
 use crate::run::study_folder::StudyFolder;
 use crate::terminal::readable::{escaped_lines, number_or_dash};
 use bilevel_report::{Column, Report, Section, Table, file_stem};
-use bilevel_tasks::{Done, Findings, Finished, Plan, Row, row_table};
+use bilevel_run::{Done, Findings, Finished, Plan, Row, Scale, row_table};
 use std::path::Path;
 
 /// Most letters of a measurement as it is stored.
@@ -83,27 +83,31 @@ impl Found {
     }
 }
 
-/// What a study comes to of which an item failed: its findings without those that are missing, or a table of what is done where it
-/// can make none, and what is missing.
+/// What a study comes to of which an item failed: its findings without those that are missing, and what is missing.
 pub fn unfinished(
     findings: Option<Findings>,
     done: &Finished,
     (item, error): (&str, &CliError),
     missing: &[String],
 ) -> Findings {
-    let mut findings = findings.unwrap_or_else(|| {
-        let rows = done.iter().map(|(label, done)| vec![label.to_string(), in_words(done)]).collect();
-        let columns = vec![Column::text("item"), Column::text("result")];
-        let table = Table { columns, rows, caption: "What is done; the study's own table needs all of it".into() };
-        Findings { tables: vec![table], ..Findings::default() }
-    });
     let mut said = format!("{item} failed: {error}. Numbers that need it are missing here.");
     match missing {
         [] => {}
         [one] => said += &format!(" {one} was not begun or not finished."),
         [some @ .., last] => said += &format!(" {} and {last} were not begun or not finished.", some.join(", ")),
     }
-    findings.warnings.insert(0, said);
+    partial(findings, done, said)
+}
+
+/// What a study comes to of which not all is done: its findings, or a table of what is done where it can make none, after this warning.
+pub fn partial(findings: Option<Findings>, done: &Finished, why: String) -> Findings {
+    let mut findings = findings.unwrap_or_else(|| {
+        let rows = done.iter().map(|(label, done)| vec![label.to_string(), in_words(done)]).collect();
+        let columns = vec![Column::text("item"), Column::text("result")];
+        let table = Table { columns, rows, caption: "What is done; the study's own table needs all of it".into() };
+        Findings { tables: vec![table], ..Findings::default() }
+    });
+    findings.warnings.insert(0, why);
     findings
 }
 
@@ -134,7 +138,11 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
         sections.push(Section::Text { title: String::new(), text: text.into() });
     }
     sections.extend(found.iter().flat_map(Found::sections));
-    let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "full run" };
+    let effort = match plan.scale {
+        Scale::Quick => "few seeds and low limits (--quick)",
+        Scale::Full => "full run",
+        Scale::Paper => "the paper's protocol (--scale paper)",
+    };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
     let footer = path.parent().map_or_else(String::new, provenance::footer);
     write_whole(path, Report { title: title.into(), subtitle, sections, footer }.html().as_bytes())
@@ -176,7 +184,7 @@ pub fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bilevel_tasks::Verdict;
+    use bilevel_run::Verdict;
 
     #[test]
     fn rows_with_the_same_reason_share_its_number() {

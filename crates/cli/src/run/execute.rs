@@ -8,9 +8,11 @@ use crate::run::folder::RunFolder;
 use crate::run::metrics::{Recorder, look_at};
 use crate::run::provenance::{self, Provenance};
 use crate::run::result::write_result;
-use bilevel::{Checkpoints, Observer, Problem, StopReason, StopSignal};
-use bilevel_tasks::run::RunResult;
-use bilevel_tasks::{Config, Registry};
+use bilevel::checkpoints::Checkpoints;
+use bilevel::observers::{Observer, StopSignal};
+use bilevel::{Problem, StopReason};
+use bilevel_run::run::RunResult;
+use bilevel_run::{Config, Registry};
 
 /// The problem of a configuration; a setting that makes none is named with its key.
 pub fn problem(config: &Config, registry: &Registry) -> Result<Problem> {
@@ -62,17 +64,16 @@ pub fn execute(
         built => built.map_err(with_key)?,
     };
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
-    let driver = config.driver(registry, &problem, Box::new(executor))?;
-    let driver = driver.measure_every(config.metrics.every).checkpoints(checkpoints);
-    let mut driver = driver.stop_signal(signal).observe(recorder);
-    if let Some(display) = display {
-        driver = driver.observe(display);
-    }
-    let outcome = driver.run()?;
+    let (outcome, result) = config.run_on(registry, &problem, Box::new(executor), |driver| {
+        let driver = driver.checkpoints(checkpoints).stop_signal(signal).observe(recorder);
+        match display {
+            Some(display) => driver.observe(display),
+            None => driver,
+        }
+    })?;
     provenance::end(folder.path(), provenance);
-    let result = RunResult::new(config, &problem, &outcome)?;
     if let Some(result) = &result {
-        write_result(folder, &problem, &outcome, result)?;
+        write_result(folder, config, &outcome, result)?;
     }
     match (outcome.reason, result) {
         (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_stopped_while_its_network_is_warmed_up_can_be_resumed() {
-        let (registry, scratch) = (Registry::everything(), tempfile::tempdir().unwrap());
+        let (registry, scratch) = (crate::everything(), tempfile::tempdir().unwrap());
         let mut config = registry.usual("l1-regularisation").unwrap();
         config.outer.iterations = 3;
         let folder = RunFolder::at(&scratch.path().join("run"));

@@ -6,17 +6,19 @@
 //!   result.json          what a finished run found
 //!   provenance.json      what computed it: version, command line, device and dates of every process
 //!   lambda.safetensors   the hyperparameters it found
+//!   theta.safetensors    the parameters at the end, where they were asked for
 //!   report.html, plots/  the same for people
 //!   tensorboard/         event files, where they were asked for
 
 use crate::config::entries::{self, Entry};
-use crate::config::errors::{ConfigError, Place, Wrong};
+use crate::config::errors::{ConfigError, Instead, Place, Wrong};
 use crate::config::{resolve, text};
 use crate::errors::{CliError, Result};
 use crate::terminal::readable::escaped_path;
-use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
-use bilevel::{CheckpointError, Checkpoints};
-use bilevel_tasks::{Config, Device, Registry};
+use bilevel::checkpoints::{CheckpointError, Checkpoints};
+use bilevel::files::whole_file;
+use bilevel::files::whole_file::{is_unfinished, open_regular, remove_unfinished};
+use bilevel_run::{Config, Device, LAMBDA_FILE, Registry, THETA_FILE};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -173,7 +175,12 @@ impl RunFolder {
 
     /// The hyperparameters it found.
     pub fn lambda_file(&self) -> PathBuf {
-        self.path.join("lambda.safetensors")
+        self.path.join(LAMBDA_FILE)
+    }
+
+    /// The parameters at the end of a run that keeps them.
+    pub fn theta_file(&self) -> PathBuf {
+        self.path.join(THETA_FILE)
     }
 
     /// Its report.
@@ -200,7 +207,15 @@ impl RunFolder {
     pub fn entries(&self, registry: &Registry) -> Result<Vec<Entry>> {
         let path = self.config_file();
         let entries = read_entries(&path)?;
-        let keys = text::keys(&resolve(registry, &entries)?.settings());
+        let config = resolve(registry, &entries).map_err(|error| match error.wrong {
+            Wrong::UnknownKey { instead: Instead::Moved(_), .. } => CliError::File {
+                action: "read",
+                path: path.clone(),
+                reason: "version 0.1 wrote it, and this version reads no run of that one; start the run anew".into(),
+            },
+            _ => error.into(),
+        })?;
+        let keys = text::keys(&config.settings());
         match keys.iter().find(|key| !entries.iter().any(|entry| entry.dotted() == **key)) {
             None => Ok(entries),
             Some(key) => Err(CliError::File {

@@ -6,10 +6,11 @@ use crate::run::folder::{RunFolder, write_whole};
 use crate::run::provenance::{self, Provenance};
 use crate::run::result::read_result;
 use crate::run::tensorboard::TensorBoard;
-use bilevel::whole_file::{open_regular, refuse_irregular};
-use bilevel::{Beginning, Iteration, JsonLines, Observer, State, iteration_fields};
-use bilevel_tasks::run::{Damage, History};
-use bilevel_tasks::{Config, Registry};
+use bilevel::State;
+use bilevel::files::whole_file::{open_regular, refuse_irregular};
+use bilevel::observers::{Beginning, Iteration, JsonLines, Observer, iteration_fields};
+use bilevel_run::run::{Damage, History};
+use bilevel_run::{Config, Registry};
 use std::io::BufReader;
 use std::ops::ControlFlow;
 

@@ -2,14 +2,13 @@
 
 use crate::errors::{CliError, Result};
 use crate::run::folder::RunFolder;
-use crate::run::result::{check_is_of, read_result};
-use bilevel::Checkpoints;
-use bilevel::Oracles;
-use bilevel::whole_file::{open_regular, read_regular};
-use bilevel_tasks::run::{Damage, History, IterationRow, LeafSummary, RunResult};
-use bilevel_tasks::{AnyTask, Config, LambdaLeaf, Picture, Registry};
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
+use crate::run::result::{check_is_of, of_file, read_result};
+use crate::terminal::readable::sentence;
+use bilevel::checkpoints::Checkpoints;
+use bilevel::files::whole_file::open_regular;
+use bilevel::methods::Oracles;
+use bilevel_run::run::{Damage, History, IterationRow, LeafSummary, RunResult, read_lambda};
+use bilevel_run::{AnyTask, Config, LambdaLeaf, Picture, Registry};
 use std::io::BufReader;
 use std::path::Path;
 
@@ -144,6 +143,7 @@ impl RunRecord {
             Some("iterations") => "finished",
             Some("tolerance") => "converged",
             Some("patience") => "no better",
+            Some("guard") => "guarded",
             Some("diverged") => "diverged",
             Some(_) => "stopped",
             None => "unfinished",
@@ -186,6 +186,12 @@ impl RunRecord {
                 self.config.outer.iterations,
                 self.folder.path().display()
             )),
+        }
+        if let Some(result) = &self.result {
+            let beaten = result.baselines.as_ref().filter(|baselines| !baselines.wins());
+            all.extend(beaten.map(|baselines| sentence(&baselines.sentence()) + "."));
+            let kept = result.guard.filter(|guard| guard.kept_best);
+            all.extend(kept.map(|guard| sentence(&guard.to_string()) + "."));
         }
         let done = self.iterations();
         let lacking =
@@ -259,39 +265,21 @@ const LAST_LOOKS: usize = 10;
 
 /// The leaves in a file, in the order of the result.
 pub(crate) fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<LambdaLeaf>> {
-    let bytes = match read_regular(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-        Err(error) => return Err(CliError::file("read", path, &error)),
-    };
-    let damaged = |reason: String| CliError::File {
-        action: "read",
-        path: path.to_path_buf(),
-        reason: format!("damaged: {reason}"),
-    };
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
-    let leaf = |summary: &LeafSummary| {
-        let name = &summary.name;
-        let stored = if name.is_empty() { "lambda" } else { name };
-        let view = tensors.tensor(stored).map_err(|error| damaged(error.to_string()))?;
-        let values = values(&view).ok_or_else(|| damaged(format!("{stored} holds no floating-point numbers")))?;
-        if !summary.is_of(&LeafSummary::new(name, view.shape(), values.clone())) {
-            return Err(damaged(format!(
-                "{stored} does not match result.json; put the right file back, or move it away"
-            )));
-        }
-        Ok(LambdaLeaf { name: name.clone(), shape: view.shape().to_vec(), values })
-    };
-    result.lambda.iter().map(leaf).collect()
-}
-
-fn values(view: &TensorView) -> Option<Vec<f64>> {
-    let bytes = view.data();
-    match view.dtype() {
-        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|four| f64::from(f32::from_le_bytes(*four))).collect()),
-        Dtype::F64 => Some(bytes.as_chunks::<8>().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect()),
-        _ => None,
+    if std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(vec![]);
     }
+    let names: Vec<&str> = result.lambda.iter().map(|leaf| leaf.name.as_str()).collect();
+    let found = read_lambda(path, &names).map_err(|error| of_file("read", path, error))?;
+    let checked = |(summary, leaf): (&LeafSummary, Option<LambdaLeaf>)| {
+        let same = |leaf: &LambdaLeaf| summary.is_of(&LeafSummary::new(&leaf.name, &leaf.shape, leaf.values.clone()));
+        leaf.filter(same).ok_or_else(|| {
+            let name = if summary.name.is_empty() { "lambda" } else { &summary.name };
+            let reason =
+                format!("damaged: {name} does not match result.json; put the right file back, or move it away");
+            CliError::File { action: "read", path: path.to_path_buf(), reason }
+        })
+    };
+    result.lambda.iter().zip(found).map(checked).collect()
 }
 
 /// The leaves in the newest checkpoint, if there is one that can be read. Data that are no longer there are no reason not to show

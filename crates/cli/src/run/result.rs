@@ -2,12 +2,13 @@
 
 use crate::errors::{CliError, Result};
 use crate::run::folder::{RunFolder, write_whole};
-use bilevel::whole_file::read_regular;
-use bilevel::{DType, Outcome, Problem};
-use bilevel_tasks::Config;
-use bilevel_tasks::run::RunResult;
-use safetensors::tensor::{Dtype, TensorView};
+use bilevel::Outcome;
+use bilevel::files::whole_file::read_regular;
+use bilevel::files::{TreeFileError, save_tree};
+use bilevel_run::Config;
+use bilevel_run::run::{RunResult, save_lambda};
 use std::io::ErrorKind;
+use std::path::Path;
 
 /// A result that was written before.
 pub fn read_result(folder: &RunFolder) -> Result<RunResult> {
@@ -36,23 +37,13 @@ pub fn check_is_of(result: &RunResult, config: &Config, folder: &RunFolder) -> R
     Err(CliError::foreign(folder, "result.json", what, ""))
 }
 
-/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ, and no report of the run
-/// before it was finished.
-pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, result: &RunResult) -> Result<()> {
-    let path = folder.lambda_file();
-    let failed = |error: safetensors::SafeTensorError| CliError::File {
-        action: "write",
-        path: path.clone(),
-        reason: error.to_string(),
-    };
-    let arrays = outcome.state.lambda.arrays()?;
-    let mut views = vec![];
-    for (name, array) in problem.lambda_names().into_iter().zip(&arrays) {
-        let dtype = if array.dtype() == DType::F32 { Dtype::F32 } else { Dtype::F64 };
-        let name = if name.is_empty() { "lambda".to_string() } else { name.to_string() };
-        views.push((name, TensorView::new(dtype, array.shape().to_vec(), array.bytes()).map_err(failed)?));
+/// Writes `lambda.safetensors` and then `result.json`, so that a result never lacks its λ, and removes the report of the unfinished run.
+pub fn write_result(folder: &RunFolder, config: &Config, outcome: &Outcome, result: &RunResult) -> Result<()> {
+    let (lambda, theta) = (folder.lambda_file(), folder.theta_file());
+    save_lambda(&outcome.lambda, &lambda).map_err(|error| of_file("write", &lambda, error))?;
+    if config.checkpoint.theta {
+        save_tree(&outcome.theta, &theta).map_err(|error| of_file("write", &theta, error))?;
     }
-    write_whole(&path, &safetensors::serialize(views, None).map_err(failed)?)?;
     let (page, text) = (folder.report_file(), result.to_json());
     match read_regular(&folder.result_file()) {
         Ok(before) if before == text.as_bytes() => {}
@@ -64,4 +55,14 @@ pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, re
         },
     }
     write_whole(&folder.result_file(), text.as_bytes())
+}
+
+/// The error about a file of arrays.
+pub fn of_file(action: &'static str, path: &Path, error: bilevel::Error) -> CliError {
+    let reason = match error {
+        bilevel::Error::TreeFile(TreeFileError::Io { source, .. }) => source.to_string(),
+        bilevel::Error::TreeFile(TreeFileError::Unreadable { reason, .. }) => format!("damaged: {reason}"),
+        other => other.to_string(),
+    };
+    CliError::File { action, path: path.to_path_buf(), reason }
 }

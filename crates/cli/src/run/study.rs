@@ -4,23 +4,21 @@ use crate::config::text::keys;
 use crate::errors::{CliError, Result};
 use crate::run::device::executor;
 use crate::run::execute::execute;
-use crate::run::folder::{clean, write_whole};
+use crate::run::folder::{RunFolder, clean, write_whole};
 use crate::run::record::found_lambda;
 use crate::run::result::{check_is_of, read_result};
 use crate::run::side_by_side::{cores, side_by_side};
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::progress::Progress;
-use bilevel::whole_file::{open_regular, read_regular};
-use bilevel::{Beginning, Iteration, Observer, State, StopSignal};
+use crate::run::study_progress::{StudyProgress, Teller, weights};
+use bilevel::files::whole_file::{open_regular, read_regular};
+use bilevel::observers::StopSignal;
 use bilevel_graph::ErrorKind;
-use bilevel_tasks::price::price;
-use bilevel_tasks::run::{History, RunResult};
-use bilevel_tasks::{AnyMeasure, Config, Device, Done, Finished, FinishedRun, Item, Place, Plan, Study, Work, conduct};
+use bilevel_run::run::{History, RunResult};
+use bilevel_run::{AnyMeasure, Config, Device, Done, Finished, FinishedRun, Item, Place, Plan, Study, Work, conduct};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::BufReader;
-use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Items on a GPU at a time. Small networks leave most of it idle, and what does not fit beside others is done again alone.
@@ -34,10 +32,14 @@ pub struct Conductor<'a> {
     pub folder: &'a StudyFolder,
     /// Items at a time; 0 is as many as pay.
     pub jobs: usize,
+    /// Parts of the labels of the items to do; all of them if there are none.
+    pub only: &'a [String],
+    /// What is done is read, and nothing is computed.
+    pub report: bool,
     /// Stops it.
     pub signal: StopSignal,
-    /// Shows how far it is.
-    pub board: Progress,
+    /// Told how far it is.
+    pub progress: Arc<StudyProgress>,
 }
 
 /// A measurement as in its file.
@@ -56,46 +58,75 @@ struct Record {
 impl Conductor<'_> {
     /// Does what is not done yet, and adds all items that are done to these: also those before an error.
     pub fn conduct(&self, study: &dyn Study, done: &mut Finished) -> Result<()> {
-        let seen = Arc::new(Seen { board: self.board.clone(), state: Mutex::default() });
-        let conducted = conduct(study, &self.plan, done, |items, done| self.stage(items, done, &seen));
-        self.board.end();
+        let conducted =
+            conduct(study, &self.plan, done, |item| self.is_wanted(item), |items, done| self.stage(items, done));
+        self.progress.close();
         conducted
     }
 
-    /// Does the items of one stage.
-    fn stage(&self, items: &[Item], finished: &mut Finished, seen: &Arc<Seen>) -> Result<()> {
-        seen.change(|state| state.total += items.len());
+    /// Whether an item is to be done, or read.
+    fn is_wanted(&self, item: &Item) -> bool {
+        let chosen = self.only.is_empty() || self.only.iter().any(|part| item.label.contains(part.as_str()));
+        chosen && (!self.report || self.is_done(item))
+    }
+
+    /// Whether the folder has the outcome of an item. A result without its λ is that of a folder somebody changed: the run continues from its
+    /// last checkpoint and writes both.
+    fn is_done(&self, item: &Item) -> bool {
+        match &item.work {
+            Work::Run(_) => {
+                let folder = self.folder.run(&item.label);
+                folder.result_file().is_file() && folder.lambda_file().is_file()
+            }
+            Work::Measure(_) => self.folder.measurement(&item.label).is_file(),
+        }
+    }
+
+    /// Does the items of one stage: those that are done are read first.
+    fn stage(&self, items: &[Item], finished: &mut Finished) -> Result<()> {
+        let weights = weights(items);
+        self.progress.expect(items.iter().zip(&weights).map(|(item, weight)| (*weight, self.is_done(item))));
+        let mut found: Vec<Option<Result<Done>>> =
+            items.iter().map(|item| self.is_done(item).then(|| self.read(item))).collect();
         // Items that may use all cores share them: one beside the other scales better than threads within one.
         let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
         let jobs = if self.jobs == 0 { usual } else { self.jobs };
         // It may fit where nothing runs beside it.
         let crowded = |done: &Result<Done>, at_a_time: usize| at_a_time > 1 && lacked_memory(done);
-        let work = |item: &&Item, at_a_time: usize| {
+        let work = |number: &usize, at_a_time: usize| {
             if self.signal.is_set() {
                 return None;
             }
-            let threads = (cores() / at_a_time).max(1);
-            let done = self.item(item, threads, seen);
+            let (item, threads) = (&items[*number], (cores() / at_a_time).max(1));
+            self.progress.begin(&item.label, weights[*number]);
+            let done = self.item(item, threads);
             if done.is_err() && !crowded(&done, at_a_time) {
                 // The others stop where they are; they can continue later.
                 self.signal.stop();
             }
             Some(done)
         };
-        let (alone, together): (Vec<&Item>, Vec<&Item>) = items.iter().partition(|item| item.alone);
-        let at_a_time = jobs.min(together.len()).max(1);
-        let beside = side_by_side(&together, at_a_time, |item| work(item, at_a_time));
-        let mut found: Vec<(&str, Option<Result<Done>>)> = vec![];
-        for (item, done) in together.iter().zip(beside) {
-            let again = done.as_ref().is_some_and(|done| crowded(done, at_a_time));
-            found.push((&item.label, if again { work(item, 1) } else { done }));
+        if found.iter().flatten().any(Result::is_err) {
+            self.signal.stop();
         }
-        found.extend(alone.iter().map(|item| (item.label.as_str(), work(item, 1))));
-        // In the order of the items.
-        let place = |label: &str| items.iter().position(|item| item.label == label);
-        found.sort_by_key(|(label, _)| place(label));
+        let left = (0..items.len()).filter(|number| found[*number].is_none());
+        let (alone, together): (Vec<usize>, Vec<usize>) = left.partition(|number| items[*number].alone);
+        let at_a_time = jobs.min(together.len()).max(1);
+        let beside = side_by_side(&together, at_a_time, |number| work(number, at_a_time));
+        for (number, done) in together.iter().zip(beside) {
+            let again = done.as_ref().is_some_and(|done| crowded(done, at_a_time));
+            found[*number] = if again { work(number, 1) } else { done };
+        }
+        for number in alone {
+            found[number] = work(&number, 1);
+        }
+        self.take(items, found, finished)
+    }
+
+    /// Adds what was found to what is finished; an error for an item that failed, or for those that are missing.
+    fn take(&self, items: &[Item], found: Vec<Option<Result<Done>>>, finished: &mut Finished) -> Result<()> {
         let (mut failed, mut missing) = (None, vec![]);
-        for (label, one) in found {
+        for (Item { label, .. }, one) in items.iter().zip(found) {
             match one {
                 Some(Ok(one)) => finished.add(label, one),
                 Some(Err(error)) if failed.is_none() && !error.is_a_stop() => failed = Some((label.to_string(), error)),
@@ -108,47 +139,67 @@ impl Conductor<'_> {
             // What was asked for cannot be; nothing failed.
             Some((_, error)) if error.is_a_refusal() => Err(error),
             Some((item, error)) => Err(CliError::Item { item, error: Box::new(error), missing, path }),
-            None if !missing.is_empty() => Err(CliError::StoppedStudy { path, done: seen.counts().0 }),
+            None if !missing.is_empty() => Err(CliError::StoppedStudy { path, done: self.progress.counts().0 }),
             None => Ok(()),
         }
     }
 
-    fn item(&self, item: &Item, threads: usize, seen: &Arc<Seen>) -> Result<Done> {
+    /// Reads an item that is done.
+    fn read(&self, item: &Item) -> Result<Done> {
         match &item.work {
             Work::Run(config) => {
-                let threads = if config.threads == 0 { threads } else { config.threads };
-                self.run(&item.label, &Config { threads, ..(**config).clone() }, seen)
+                let (folder, config) = (self.folder.run(&item.label), &(**config).clone().sealed()?);
+                self.check_is_of(&folder, config)?;
+                let result = read_result(&folder)?;
+                check_is_of(&result, config, &folder)?;
+                folder.clean()?;
+                self.progress.say(&format!("{}: already done", item.label));
+                self.finished(&folder, config, result)
             }
-            Work::Measure(measure) => self.measurement(item, &**measure, threads, seen),
+            Work::Measure(_) => {
+                clean(&self.folder.path().join(&item.label))?;
+                self.read_measurement(item)
+            }
         }
     }
 
-    fn measurement(&self, item: &Item, measure: &dyn AnyMeasure, threads: usize, seen: &Arc<Seen>) -> Result<Done> {
+    fn item(&self, item: &Item, threads: usize) -> Result<Done> {
+        match &item.work {
+            Work::Run(config) => {
+                let threads = if config.threads == 0 { threads } else { config.threads };
+                self.run(&item.label, &Config { threads, ..(**config).clone() })
+            }
+            Work::Measure(measure) => self.measurement(item, &**measure, threads),
+        }
+    }
+
+    fn read_measurement(&self, item: &Item) -> Result<Done> {
+        let path = self.folder.measurement(&item.label);
+        let text = read_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;
+        let damaged = |error: serde_json::Error| CliError::File {
+            action: "read",
+            path: path.clone(),
+            reason: format!("{error}; remove it to measure again"),
+        };
+        let found: Record = serde_json::from_slice(&text).map_err(damaged)?;
+        if (&found.hash, found.device) != (&item.hash(), self.plan.device) {
+            return Err(CliError::Usage(format!(
+                "{} was measured with other settings; choose another folder with --out",
+                path.display()
+            )));
+        }
+        Ok(Done::Measured { value: found.value, seconds: found.seconds })
+    }
+
+    fn measurement(&self, item: &Item, measure: &dyn AnyMeasure, threads: usize) -> Result<Done> {
         let (path, hash, device) = (self.folder.measurement(&item.label), item.hash(), self.plan.device);
         let folder = self.folder.path().join(&item.label);
         if folder.is_dir() {
             clean(&folder)?;
         }
-        if path.is_file() {
-            let text = read_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;
-            let damaged = |error: serde_json::Error| CliError::File {
-                action: "read",
-                path: path.clone(),
-                reason: format!("{error}; remove it to measure again"),
-            };
-            let found: Record = serde_json::from_slice(&text).map_err(damaged)?;
-            if (&found.hash, found.device) != (&hash, device) {
-                return Err(CliError::Usage(format!(
-                    "{} was measured with other settings; choose another folder with --out",
-                    path.display()
-                )));
-            }
-            seen.end(&item.label, None);
-            return Ok(Done::Measured { value: found.value, seconds: found.seconds });
-        }
-        let (label, watcher) = (item.label.clone(), seen.clone());
-        seen.begin(&label);
+        let (label, watcher) = (item.label.clone(), self.progress.clone());
         let place = Place {
+            folder: folder.clone(),
             registry: self.plan.registry,
             executor: executor(device, threads)?,
             signal: self.signal.clone(),
@@ -163,7 +214,7 @@ impl Conductor<'_> {
         }
         let value = match taken {
             Err(error @ bilevel::Error::NotApplicable { .. }) => {
-                seen.end(&item.label, None);
+                self.progress.end(&item.label, None);
                 return Ok(Done::NotApplicable(error.to_string()));
             }
             taken => taken?,
@@ -171,54 +222,46 @@ impl Conductor<'_> {
         let record = Record { hash, device, seconds: began.elapsed().as_secs_f64(), value };
         std::fs::create_dir_all(&folder).map_err(|error| CliError::file("make", &folder, &error))?;
         write_whole(&path, serde_json::to_string(&record).unwrap_or_default().as_bytes())?;
-        seen.end(&item.label, None);
+        self.progress.end(&item.label, None);
         // As it will be read the next time.
         Ok(Done::Measured { value: record.value, seconds: record.seconds })
     }
 
-    fn run(&self, label: &str, config: &Config, seen: &Arc<Seen>) -> Result<Done> {
-        let (folder, registry) = (self.folder.run(label), self.plan.registry);
+    /// Refuses the folder of another run.
+    fn check_is_of(&self, folder: &RunFolder, config: &Config) -> Result<()> {
         if folder.config_file().is_file() {
-            let there = folder.config(registry)?;
+            let there = folder.config(self.plan.registry)?;
             if there.hash() != config.hash() {
                 return Err(other_settings(&folder.path().display().to_string(), &there, config));
             }
             folder.check_unchanged(&there)?;
         }
-        // A result without its λ is that of a folder somebody changed: the run continues from its last checkpoint and
-        // writes both.
-        let result = if folder.result_file().is_file() && folder.lambda_file().is_file() {
-            let result = read_result(&folder)?;
-            check_is_of(&result, config, &folder)?;
-            folder.clean()?;
-            seen.end(label, Some(format!("{label}: already done")));
-            result
-        } else {
-            seen.begin(label);
-            let teller = Teller { label: label.into(), until: 1, seen: seen.clone() };
-            let result = match execute(config, registry, &folder, true, Some(teller), self.signal.clone()) {
-                Ok(result) => result,
-                Err(CliError::Diverged { .. }) => read_result(&folder)?,
-                Err(CliError::Library(error @ bilevel::Error::NotApplicable { .. })) => {
-                    seen.end(label, Some(format!("{label}: does not apply")));
-                    return Ok(Done::NotApplicable(error.to_string()));
-                }
-                Err(error) => return Err(error),
-            };
-            seen.end(label, Some(line(label, &result)));
-            result
+        Ok(())
+    }
+
+    fn run(&self, label: &str, config: &Config) -> Result<Done> {
+        let (folder, config) = (self.folder.run(label), &config.clone().sealed()?);
+        self.check_is_of(&folder, config)?;
+        let teller = Teller { label: label.into(), until: 1, progress: self.progress.clone() };
+        let result = match execute(config, self.plan.registry, &folder, true, Some(teller), self.signal.clone()) {
+            Ok(result) => result,
+            Err(CliError::Diverged { .. }) => read_result(&folder)?,
+            Err(CliError::Library(error @ bilevel::Error::NotApplicable { .. })) => {
+                self.progress.end(label, Some(format!("{label}: does not apply")));
+                return Ok(Done::NotApplicable(error.to_string()));
+            }
+            Err(error) => return Err(error),
         };
+        self.progress.end(label, Some(line(label, &result)));
+        self.finished(&folder, config, result)
+    }
+
+    /// A run with what is in its folder.
+    fn finished(&self, folder: &RunFolder, config: &Config, result: RunResult) -> Result<Done> {
         let file = open_regular(&folder.metrics_file()).ok();
         let history = file.and_then(|file| History::parse(BufReader::new(file)).ok()).unwrap_or_default();
-        let passes = registry.known_method(config.method.name())?.passes;
-        Ok(Done::Run(Box::new(FinishedRun {
-            config: config.clone(),
-            price: price(result.oracles, passes),
-            lambda: found_lambda(&folder.lambda_file(), &result)?,
-            seconds: history.last().and_then(|row| row.seconds).unwrap_or(f64::NAN),
-            history,
-            result,
-        })))
+        let lambda = found_lambda(&folder.lambda_file(), &result)?;
+        Ok(Done::Run(Box::new(FinishedRun::new(self.plan.registry, config, result, history, lambda)?)))
     }
 }
 
@@ -247,8 +290,9 @@ fn other_settings(path: &str, there: &Config, here: &Config) -> CliError {
     let differs = keys(&new).into_iter().chain(keys(&old)).find_map(|key| {
         let (old, new) = (at(&old, &key), at(&new, &key));
         let leaf = |value: Option<&Value>| value.is_none_or(|value| !value.is_object());
-        let left_out =
-            ["threads", "data"].contains(&key.as_str()) || key.starts_with("checkpoint") || key.starts_with("metrics");
+        let left_out = ["threads", "data", "start", "start.lambda", "start.theta"].contains(&key.as_str())
+            || key.starts_with("checkpoint")
+            || key.starts_with("metrics");
         (old != new && leaf(old) && leaf(new) && !left_out).then(|| {
             let word = |value: Option<&Value>| value.map_or("not there".to_string(), Value::to_string);
             format!("{key} is {} there and {} here", word(old), word(new))
@@ -264,81 +308,4 @@ fn at<'a>(settings: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let mut parts = key.split('.');
     let first = settings.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))
-}
-
-/// Items that are done, all that are known of, and those that continue with how much of each is done.
-#[derive(Default)]
-struct SeenState {
-    done: usize,
-    total: usize,
-    current: Vec<(String, f64)>,
-}
-
-/// All there is to see.
-struct Seen {
-    board: Progress,
-    state: Mutex<SeenState>,
-}
-
-impl Seen {
-    fn change(&self, change: impl FnOnce(&mut SeenState)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
-        let SeenState { done, total, current } = &*state;
-        let part: f64 = current.iter().map(|(_, part)| part).sum();
-        self.board.show((*done as f64 + part) / (*total).max(1) as f64, || {
-            let going = current.iter().map(|(label, part)| format!("{label} {:.0} %", 100.0 * part));
-            format!("{done} of {total} done  {}", going.collect::<Vec<_>>().join("  "))
-        });
-    }
-
-    fn counts(&self) -> (usize, usize) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.done, state.total)
-    }
-
-    fn begin(&self, label: &str) {
-        self.change(|state| {
-            // An item that lacked memory begins a second time.
-            state.current.retain(|(known, _)| known != label);
-            state.current.push((label.into(), 0.0));
-        });
-    }
-
-    fn part(&self, label: &str, part: f64) {
-        self.change(|state| {
-            if let Some(item) = state.current.iter_mut().find(|(known, _)| known == label) {
-                item.1 = part.clamp(0.0, 1.0);
-            }
-        });
-    }
-
-    fn end(&self, label: &str, line: Option<String>) {
-        self.change(|state| {
-            state.done += 1;
-            state.current.retain(|(known, _)| known != label);
-        });
-        if let Some(line) = line {
-            self.board.say(&line);
-        }
-    }
-}
-
-/// Tells how one run goes.
-struct Teller {
-    label: String,
-    until: u32,
-    seen: Arc<Seen>,
-}
-
-impl Observer for Teller {
-    fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
-        self.until = beginning.until;
-        ControlFlow::Continue(())
-    }
-
-    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
-        self.seen.part(&self.label, f64::from(iteration.number) / f64::from(self.until.max(1)));
-        ControlFlow::Continue(())
-    }
 }

@@ -2,7 +2,7 @@
 //! process, and so does time if no second comes; work that has nothing to save ends with the first. All of them say so at once.
 
 use crate::errors::{CliError, Result, STOPPED};
-use bilevel::StopSignal;
+use bilevel::observers::StopSignal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

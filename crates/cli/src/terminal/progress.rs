@@ -1,7 +1,8 @@
 //! How far the work is, on standard error: one bar in a terminal, plain lines anywhere else.
 
 use super::readable::{escaped, escaped_lines};
-use bilevel::{Beginning, Iteration, Observer, Outcome, State};
+use bilevel::observers::{Beginning, Iteration, Observer};
+use bilevel::{Outcome, State};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -147,7 +148,8 @@ mod tests {
 
     #[test]
     fn an_iteration_is_one_line_with_losses_and_the_hypergradient() {
-        let iteration = Iteration { number: 20, outer_loss: 0.25, standard_error: Some(1e-3), ..Iteration::default() };
+        let mut iteration = Iteration::default();
+        (iteration.number, iteration.outer_loss, iteration.standard_error) = (20, 0.25, Some(1e-3));
         let said = "iteration 20/40  outer 2.5000e-1  inner 0.0000e0  |h| 0.00e0 ± 1e-3";
         assert_eq!(line(&iteration, 40), said);
     }

@@ -6,7 +6,8 @@
 
 use super::page::{duration, sparkline};
 use super::{Outcome, Page};
-use bilevel::{Cpu, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Session, Variable};
+use bilevel::methods::{HpoSgld, LangevinAdjoint};
+use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Result, Session, Variable};
 use std::time::Instant;
 
 const TRUE_LAMBDA: f64 = 0.74894;
@@ -20,19 +21,15 @@ const OUTER_STEP: f64 = 0.005;
 const TEMPERATURE: f64 = 1e-6;
 
 fn problem() -> Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
-    Problem::new(Leaf(Variable::constant([], START)), Leaf(Variable::constant([], START)))
+    Problem::builder(Leaf(Variable::constant([], START)), Leaf(Variable::constant([], START)))
         .inner(|_, lambda, theta| theta.0 * theta.0 * theta.0 / 3.0 - (1.0 - lambda.0 * lambda.0) * theta.0)
         .outer(|_, lambda, theta| (lambda.0 - theta.0).square() + (theta.0 - 0.5).square())
         .build()
 }
 
 /// The recursion of the paper: half of the 100 steps are burn-in.
-fn printed(step: f64) -> HpoSgld {
-    HpoSgld { burn_in: 50, samples: 50, step, temperature: TEMPERATURE, ..HpoSgld::default() }
-}
-
-fn adjoint(step: f64) -> LangevinAdjoint {
-    LangevinAdjoint { burn_in: 50, samples: 50, step, temperature: TEMPERATURE, ..LangevinAdjoint::default() }
+fn inner(step: f64) -> InnerLoop {
+    InnerLoop { burn_in: 50, ..InnerLoop::new(step, 100).at_temperature(TEMPERATURE) }
 }
 
 /// What an outer loop leaves behind.
@@ -57,10 +54,10 @@ fn spread(values: &[f64]) -> f64 {
 }
 
 /// Descends along the hypergradient; the inner steps of an outer iteration are one call of one program.
-fn learn(method: &dyn Method, iterations: usize) -> Result<Learned> {
+fn learn(method: &dyn Method, inner: InnerLoop, iterations: usize) -> Result<Learned> {
     let problem = problem()?;
     let session = Session::new(&problem, &Cpu::with_threads(1))?;
-    let mut estimator = method.prepare_in(&session)?;
+    let mut estimator = method.prepare_in(&session, &inner)?;
     let key = Key::from_seed(0);
     let mut state = session.state(key)?;
     let mut lambdas = vec![START];
@@ -88,13 +85,13 @@ pub fn show(page: &mut Page) -> Outcome {
     let mut rows = vec![head.map(String::from)];
     let mut noise = 0.0;
     let runs: [(&str, &dyn Method, f64, usize); 4] = [
-        ("HPO-SGLD as printed", &printed(0.005), 0.005, 200),
-        ("HPO-SGLD as printed", &printed(0.01), 0.01, 200),
-        ("Langevin adjoint", &adjoint(0.005), 0.005, 3000),
-        ("Langevin adjoint", &adjoint(0.01), 0.01, 3000),
+        ("HPO-SGLD as printed", &HpoSgld::default(), 0.005, 200),
+        ("HPO-SGLD as printed", &HpoSgld::default(), 0.01, 200),
+        ("Langevin adjoint", &LangevinAdjoint::default(), 0.005, 3000),
+        ("Langevin adjoint", &LangevinAdjoint::default(), 0.01, 3000),
     ];
     for (name, method, inner_step, iterations) in runs {
-        let learned = learn(method, iterations)?;
+        let learned = learn(method, inner(inner_step), iterations)?;
         if method.name() == "langevin-adjoint" {
             noise = spread(&learned.lambdas[iterations / 3..]).max(noise);
         }
@@ -128,7 +125,7 @@ mod tests {
     #[test]
     fn the_printed_recursion_ends_where_the_paper_says() {
         for (inner_step, expected) in [(0.005, 0.7369), (0.01, 0.7489)] {
-            let found = learn(&printed(inner_step), 200).unwrap().lambda();
+            let found = learn(&HpoSgld::default(), inner(inner_step), 200).unwrap().lambda();
             assert!((found - expected).abs() < 5e-4, "γ = {inner_step}: {found}, expected {expected}");
         }
     }
@@ -136,7 +133,7 @@ mod tests {
     #[test]
     fn the_langevin_adjoint_finds_the_optimum_for_either_step() {
         for inner_step in [0.005, 0.01] {
-            let learned = learn(&adjoint(inner_step), 3000).unwrap();
+            let learned = learn(&LangevinAdjoint::default(), inner(inner_step), 3000).unwrap();
             assert!((learned.lambda() - TRUE_LAMBDA).abs() < 5e-4, "γ = {inner_step}: {}", learned.lambda());
             assert!((learned.theta - TRUE_THETA).abs() < 2e-3, "γ = {inner_step}: {}", learned.theta);
         }

@@ -25,7 +25,7 @@ impl Heavy {
                     DType::I32 => return Err(no_kernel()),
                 }))
             }
-            Kind::Conv(dims, Precision::Full) => {
+            Kind::Conv(dims, _, Precision::Full) => {
                 let spec = expect(conv_spec(node, dims), "the four axes of a convolution", node.location)?;
                 Some(Heavy::Conv(match node.dtype {
                     DType::F64 => Typed::F64(ConvPlan::new(&spec)),
@@ -33,7 +33,7 @@ impl Heavy {
                     DType::I32 => return Err(no_kernel()),
                 }))
             }
-            // Operands are rounded before, since `CpuTarget` has no products that round.
+            // Operands are rounded before, since the CPU has no products that round.
             Kind::Dot(..) | Kind::Conv(..) => {
                 return Err(internal_error("operands that are rounded already").at(node.location));
             }

@@ -1,6 +1,7 @@
 //! From a schedule to the steps of a CPU plan.
 
 pub(crate) mod gemm_conv;
+pub(crate) mod host;
 pub(crate) mod plan;
 pub(crate) mod scratch_alloc;
 pub(crate) mod standalone_op;

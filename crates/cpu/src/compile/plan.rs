@@ -9,12 +9,12 @@ use crate::data::moves::Move;
 use crate::gemm::Pieces;
 use crate::kernels::Isa;
 use crate::runtime::memory::{ARENA, Address, Places};
-use crate::target::{ALIGN, CpuTarget};
+use crate::target::ALIGN;
 use crate::vm::scalar_loop::ScalarLoop;
 use crate::vm::scalar_vm;
 use crate::vm::tile::TileProgram;
 use bilevel_graph::{DType, Program, Result};
-use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, View, expect, internal_error};
+use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, Target, View, expect, internal_error};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 }
 
 /// Plans a program for a team of this size. The size decides only how much scratch is kept.
-pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: Isa) -> Result<Plan> {
+pub(crate) fn plan(program: &Program, target: &Target, threads: usize, isa: Isa) -> Result<Plan> {
     let schedule = Schedule::new(program, target)?;
     let mut works = vec![];
     for g in 0..schedule.groups().len() {
@@ -57,57 +57,15 @@ pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: I
     let address = |place: Place| Address::new(place, schedule.inputs.len());
     let copies = copies(&schedule, &places)?;
     let around = Surroundings { schedule: &schedule, places: &places, copies: &copies, isa };
-    let mut constants = Constants::default();
-    let mut scratch_bytes = 0;
+    let mut shared = Shared::default();
     let (mut prologue, mut body) = (vec![], vec![]);
     for (g, work) in works.into_iter().enumerate() {
         // A group without a workspace needs none, wherever it would be.
         let workspace = map.workspaces[g].map_or(Address { region: ARENA, offset: 0 }, address);
-        let group = &schedule.groups()[g];
         let steps = if g < schedule.prologue { &mut prologue } else { &mut body };
-        let location = schedule.nodes[group.members[0]].location;
-        let turns = turns(&schedule, g);
-        if let Some(scalars) = scalar_vm::build(&around, g) {
-            scratch_bytes = scratch_bytes.max(scalars.scratch());
-            let turns = if turns == [Turns::Last] { Turns::Last } else { Turns::All };
-            steps.push(Step { kind: StepKind::Scalars(scalars), turns, location });
-            continue;
-        }
-        let mut kinds = vec![];
-        if let Some(operation) = work.operation {
-            let in_all = g < schedule.prologue || schedule.in_every_step(operation);
-            let turns = if in_all { Turns::All } else { Turns::Last };
-            kinds.push((single(&schedule, operation, &places, workspace, work.heavy)?, turns));
-        }
-        if let Some(cut) = work.cut {
-            let mut next = Address { offset: workspace.offset + work.heavy_bytes, ..workspace };
-            let mut partial = HashMap::new();
-            for (id, bytes) in partial_sums(&schedule, g, cut.parts) {
-                partial.insert(id, next);
-                next.offset += bytes;
-            }
-            let mut build = |all: Option<&TileProgram>| {
-                let tile = tile_build::build(&around, g, &mut constants, &partial, cut, all)?;
-                scratch_bytes = scratch_bytes.max(tile.scratch);
-                Ok(tile)
-            };
-            let tile = build(None)?;
-            match kinds.last_mut() {
-                Some((StepKind::Gemm { then, .. }, of_product)) if cut.pieces => {
-                    if turns != [Turns::Last] {
-                        *of_product = Turns::All;
-                    }
-                    *then = Some(Box::new(tile));
-                }
-                _ => {
-                    let less = if turns.len() > 1 { Some(build(Some(&tile))?) } else { None };
-                    let tiles = [Some(tile), less].into_iter().flatten();
-                    kinds.extend(tiles.zip(turns).map(|(tile, &turns)| (StepKind::Loop(tile), turns)));
-                }
-            }
-        }
-        steps.extend(kinds.into_iter().map(|(kind, turns)| Step { kind, turns, location }));
+        steps.extend(steps_of(&around, g, (work, workspace), &mut shared)?);
     }
+    let Shared { constants, scratch_bytes } = shared;
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let old = &schedule.nodes[carry.input];
         let to = places.of(&schedule, carry.input)?;
@@ -139,6 +97,63 @@ pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: I
         memory_lower_bound: map.lower_bound,
         scratch_bytes: scratch_bytes.next_multiple_of(ALIGN),
     })
+}
+
+/// What all steps share: constants, and the most scratch that any of them needs.
+#[derive(Default)]
+struct Shared {
+    constants: Constants,
+    scratch_bytes: usize,
+}
+
+/// The steps of a group with this workspace.
+fn steps_of(
+    around: &Surroundings,
+    g: usize,
+    (work, workspace): (Work, Address),
+    Shared { constants, scratch_bytes }: &mut Shared,
+) -> Result<Vec<Step>> {
+    let (schedule, turns) = (around.schedule, turns(around.schedule, g));
+    let location = schedule.nodes[schedule.groups()[g].members[0]].location;
+    if let Some(scalars) = scalar_vm::build(around, g) {
+        *scratch_bytes = (*scratch_bytes).max(scalars.scratch());
+        let turns = if turns == [Turns::Last] { Turns::Last } else { Turns::All };
+        return Ok(vec![Step { kind: StepKind::Scalars(scalars), turns, location }]);
+    }
+    let mut kinds = vec![];
+    if let Some(operation) = work.operation {
+        let in_all = g < schedule.prologue || schedule.in_every_step(operation);
+        let turns = if in_all { Turns::All } else { Turns::Last };
+        kinds.push((single(schedule, operation, around.places, workspace, work.heavy)?, turns));
+    }
+    if let Some(cut) = work.cut {
+        let mut next = Address { offset: workspace.offset + work.heavy_bytes, ..workspace };
+        let mut partial = HashMap::new();
+        for (id, bytes) in partial_sums(schedule, g, cut.parts) {
+            partial.insert(id, next);
+            next.offset += bytes;
+        }
+        let mut build = |all: Option<&TileProgram>| {
+            let tile = tile_build::build(around, g, constants, &partial, cut, all)?;
+            *scratch_bytes = (*scratch_bytes).max(tile.scratch);
+            Ok(tile)
+        };
+        let tile = build(None)?;
+        match kinds.last_mut() {
+            Some((StepKind::Gemm { then, .. }, of_product)) if cut.pieces => {
+                if turns != [Turns::Last] {
+                    *of_product = Turns::All;
+                }
+                *then = Some(Box::new(tile));
+            }
+            _ => {
+                let less = if turns.len() > 1 { Some(build(Some(&tile))?) } else { None };
+                let tiles = [Some(tile), less].into_iter().flatten();
+                kinds.extend(tiles.zip(turns).map(|(tile, &turns)| (StepKind::Loop(tile), turns)));
+            }
+        }
+    }
+    Ok(kinds.into_iter().map(|(kind, turns)| Step { kind, turns, location }).collect())
 }
 
 /// In which turns a group's loop runs: one loop in all of them, one in the last, or one in the last and one with less to do in
@@ -238,6 +253,7 @@ fn partial_sums(schedule: &Schedule, group: usize, parts: usize) -> impl Iterato
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::cpu_target;
     use bilevel_graph::{ErrorKind, Graph};
 
     /// One loop, one product and a draw.
@@ -248,7 +264,7 @@ mod tests {
         let noise = key.random(g.step(), bilevel_graph::RandomKind::Normal, 1, [3, 3], DType::F64);
         let loss = (x.matmul(w).tanh() + noise).sum([0]);
         let program = Program::builder(&g).output("loss", loss).build().unwrap();
-        Schedule::new(&program, &CpuTarget::default()).unwrap()
+        Schedule::new(&program, &cpu_target(None)).unwrap()
     }
 
     fn somewhere(number: usize) -> Address {

@@ -1,10 +1,12 @@
 //! The step of an operation that is not part of a loop.
 
 use crate::compile::gemm_conv::Heavy;
+use crate::compile::host::{HostArray, HostStep};
 use crate::compile::step::StepKind;
 use crate::data::moves::Move;
 use crate::runtime::memory::{Address, Places};
 use bilevel_graph::Result;
+use bilevel_graph::block_ops::Blocks;
 use bilevel_plan::{IndexDims, Kind, Padding, Schedule, View, expect, internal_error};
 
 /// The step of a group that is this one operation.
@@ -58,8 +60,21 @@ pub(crate) fn single(
             let sizes = (product(&node.shape[..*axis]), node.shape[*axis], product(&node.shape[axis + 1..]));
             StepKind::CumSum { sizes, reverse: *reverse, dtype, x: at(0), result }
         }
+        (&Kind::Block(op), _) => {
+            let shapes: Vec<&[usize]> = operands.iter().map(|(_, view)| &view.shape[..]).collect();
+            let blocks = Blocks::of(op, &shapes, &node.shape);
+            // The type of what is sorted, compared or solved.
+            let dtype = operands.last().map_or(dtype, |&(n, _)| schedule.nodes[n].dtype);
+            StepKind::Block { op, blocks, dtype, operands: [at(0), at(operands.len() - 1)], result }
+        }
         (&Kind::CheckIndex { limit, operation }, _) => {
             StepKind::CheckIndex { limit, operation, count: shape(0).iter().product(), indices: at(0) }
+        }
+        (Kind::Host(call), _) => {
+            let array = |at, shape: &[usize], dtype| HostArray { at, count: shape.iter().product(), dtype };
+            let typed = operands.iter().enumerate().map(|(i, &(n, _))| array(at(i), shape(i), schedule.nodes[n].dtype));
+            let (operands, result) = (typed.collect(), array(result, &node.shape, dtype));
+            StepKind::Host(HostStep { call: call.clone(), operands, result })
         }
         (Kind::Concat(axis), _) => {
             let whole = View::contiguous(&node.shape);

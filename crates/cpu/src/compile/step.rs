@@ -1,6 +1,8 @@
 //! One step of a planned program: a fused loop or a single larger operation.
 
+use crate::compile::host::HostStep;
 use crate::conv::ConvPlan;
+use crate::data::block_ops::run_blocks;
 use crate::data::indexing::{check_index, cumsum, gather, scatter_add, window_argmax, with_number};
 use crate::data::moves::Move;
 use crate::gemm::{GemmPlan, Piece, Then};
@@ -8,7 +10,8 @@ use crate::runtime::memory::{Address, Memory};
 use crate::runtime::thread_pool::Team;
 use crate::vm::scalar_vm::Scalars;
 use crate::vm::tile::TileProgram;
-use bilevel_graph::{DType, Result, WindowDims};
+use bilevel_graph::block_ops::Blocks;
+use bilevel_graph::{BlockOp, DType, Result, WindowDims};
 use bilevel_plan::IndexDims;
 use std::panic::Location;
 
@@ -97,12 +100,21 @@ pub(crate) enum StepKind {
         x: Address,
         result: Address,
     },
+    /// The first and the last operand, which are one if there is only one, and the type of the last.
+    Block {
+        op: BlockOp,
+        blocks: Blocks,
+        dtype: DType,
+        operands: [Address; 2],
+        result: Address,
+    },
     CheckIndex {
         limit: usize,
         operation: &'static str,
         count: usize,
         indices: Address,
     },
+    Host(HostStep),
     /// Strided copies, into zeros where a place and its bytes are given.
     Moves {
         zero: Option<(Address, usize)>,
@@ -162,9 +174,13 @@ impl Step {
                 StepKind::CumSum { sizes, reverse, dtype, x, result } => with_number!(*dtype, T => {
                     cumsum::<T>(team, *sizes, *reverse, at(*x).cast(), at(*result).cast())
                 }),
+                StepKind::Block { op, blocks, dtype, operands: [a, b], result } => with_number!(*dtype, T => {
+                    run_blocks::<T>(team, *op, *blocks, [at(*a), at(*b)], at(*result))
+                }),
                 StepKind::CheckIndex { limit, operation, count, indices } => {
                     check_index(at(*indices).cast(), *count, *limit, operation, self.location)?
                 }
+                StepKind::Host(host) => host.run(memory, self.location)?,
                 StepKind::Moves { zero, moves } => {
                     if let Some((start, bytes)) = zero {
                         at(*start).write_bytes(0, *bytes);
@@ -208,6 +224,8 @@ impl Step {
             StepKind::ScatterAdd { rows, .. } => format!("scatter-add {rows:?}"),
             StepKind::WindowArgMax { sizes, .. } => format!("window argmax {sizes:?}"),
             StepKind::CumSum { sizes, .. } => format!("running sum {sizes:?}"),
+            StepKind::Host(host) => host.describe(),
+            StepKind::Block { op, blocks, .. } => format!("{} of {} blocks", op.name(), blocks.count),
             StepKind::CheckIndex { count, .. } => format!("index check of {count}"),
             StepKind::Moves { moves, .. } => format!("{} strided copies", moves.len()),
         };

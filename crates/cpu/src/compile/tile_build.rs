@@ -152,7 +152,9 @@ fn weight(kind: &Kind) -> usize {
     use bilevel_graph::{BinaryOp, UnaryOp};
     match kind {
         Kind::Elementwise(Elementwise::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor)) => 1,
-        Kind::Elementwise(Elementwise::Unary(_) | Elementwise::Binary(BinaryOp::Pow) | Elementwise::Random(..)) => 6,
+        Kind::Elementwise(
+            Elementwise::Unary(_) | Elementwise::Binary(BinaryOp::Pow | BinaryOp::Polygamma) | Elementwise::Random(..),
+        ) => 6,
         _ => 1,
     }
 }

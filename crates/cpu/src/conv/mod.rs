@@ -11,7 +11,8 @@ mod shift;
 #[cfg(test)]
 mod tests;
 
-use crate::gemm::{Flavour, Kernels, Real};
+use crate::gemm::{Kernels, Real};
+use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 use bilevel_graph::ConvDims;
 use geometry::{Axis, Core};
@@ -65,12 +66,12 @@ pub struct ConvPlan<T: Real> {
 impl<T: Real> ConvPlan<T> {
     /// Plans a convolution for this machine.
     pub fn new(spec: &ConvSpec) -> ConvPlan<T> {
-        Self::with(spec, Flavour::detect()).expect("the detected kernels are available")
+        Self::with(spec, Isa::detect()).expect("the detected kernels are available")
     }
 
     /// Plans a convolution for one kind of kernels; none where this machine lacks them.
-    pub fn with(spec: &ConvSpec, flavour: Flavour) -> Option<ConvPlan<T>> {
-        let kernels = T::kernels(flavour)?;
+    pub fn with(spec: &ConvSpec, isa: Isa) -> Option<ConvPlan<T>> {
+        let kernels = T::kernels(isa)?;
         let mut parts = Vec::new();
         if spec.out.contains(&0) {
             return Some(ConvPlan { parts });

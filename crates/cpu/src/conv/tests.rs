@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::gemm::tests::{Number, Rng, layout};
+use crate::isa::Isa;
 
 /// Which method a test forces; `None` leaves the choice to the plan.
-fn plan<T: Number>(spec: &ConvSpec, flavour: Flavour, force: Option<u8>) -> Option<ConvPlan<T>> {
-    let kernels = T::kernels(flavour)?;
-    let mut plan = ConvPlan::with(spec, flavour)?;
+fn plan<T: Number>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvPlan<T>> {
+    let kernels = T::kernels(isa)?;
+    let mut plan = ConvPlan::with(spec, isa)?;
     for (core, method) in &mut plan.parts {
         match (&method, force) {
             (Method::Zero, _) | (_, None) => {}
@@ -116,9 +117,9 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
     let mut fill = |n: usize| -> Vec<T> { (0..n).map(|_| T::of(rng.unit())).collect() };
     let (image, kernel, old) = (fill(case.size[0]), fill(case.size[1]), fill(case.size[2]));
     let want = naive(case, &image, &kernel);
-    for flavour in Flavour::ALL {
+    for isa in Isa::ALL {
         for force in [None, Some(0), Some(1), Some(2)] {
-            let Some(plan) = plan::<T>(s, flavour, force) else {
+            let Some(plan) = plan::<T>(s, isa, force) else {
                 continue;
             };
             let mut first: Option<Vec<T>> = None;
@@ -137,17 +138,17 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
                 };
                 for (i, (x, w)) in out.iter().zip(&want).enumerate() {
                     match w {
-                        None => assert_eq!(x.bits(), old[i].bits(), "place {i} is not the output's: {s:?} {flavour:?}"),
+                        None => assert_eq!(x.bits(), old[i].bits(), "place {i} is not the output's: {s:?} {isa:?}"),
                         Some((sum, size)) => assert!(
                             (x.f64() - sum).abs() <= T::EXACT * size,
-                            "{x:?} is not {sum} at {i}: {s:?} {flavour:?} {force:?}"
+                            "{x:?} is not {sum} at {i}: {s:?} {isa:?} {force:?}"
                         ),
                     }
                 }
                 match &first {
                     None => first = Some(out),
                     Some(f) => {
-                        assert!(f.iter().zip(&out).all(|(x, y)| x.bits() == y.bits()), "team changes {s:?} {flavour:?}")
+                        assert!(f.iter().zip(&out).all(|(x, y)| x.bits() == y.bits()), "team changes {s:?} {isa:?}")
                     }
                 }
             }

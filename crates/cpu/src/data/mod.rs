@@ -1,4 +1,5 @@
 //! Operations that move elements by index.
 
+pub(crate) mod block_ops;
 pub(crate) mod indexing;
 pub(crate) mod moves;

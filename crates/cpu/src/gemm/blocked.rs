@@ -8,7 +8,7 @@ use super::direct::TASK;
 use super::kernel::Tile;
 use super::pack::{TILE, pack, unpack};
 use super::plan::{Matrices, Problem};
-use crate::gemm::isa::{Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
 

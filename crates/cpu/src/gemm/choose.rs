@@ -4,7 +4,7 @@ use super::blocked::Blocked;
 use super::direct::Direct;
 use super::inner::Inner;
 use super::plan::{Method, Problem};
-use crate::gemm::isa::{Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// The cheapest method with m as the vector axis, and its cost in rough machine cycles.
 pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {

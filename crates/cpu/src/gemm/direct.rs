@@ -2,7 +2,7 @@
 
 use super::blocked::{pack_some, part, put};
 use super::plan::{Matrices, Problem};
-use crate::gemm::isa::{Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// How a small or thin product is cut.
 #[derive(Clone, Copy, Debug)]

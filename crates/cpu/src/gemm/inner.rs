@@ -5,7 +5,7 @@ use super::direct::TASK;
 use super::kernel::Dots;
 use super::pack::pack;
 use super::plan::{Matrices, Problem};
-use crate::gemm::isa::{Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// How a product of rows with columns is cut.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ pub(crate) mod blocked;
 mod choose;
 mod direct;
 mod inner;
-pub(crate) mod isa;
 pub(crate) mod kernel;
+pub(crate) mod kernel_tables;
 pub(crate) mod output_tile;
 pub(crate) mod pack;
 mod plan;
@@ -20,7 +20,8 @@ pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use crate::gemm::isa::{Flavour, Kernels, Real};
+pub use crate::gemm::kernel_tables::{Kernels, Real};
 pub use crate::gemm::output_tile::{Piece, Pieces, Then};
+pub use crate::isa::Isa;
 pub use batch::BatchAxis;
 pub use plan::{GemmPlan, GemmSpec, Strides};

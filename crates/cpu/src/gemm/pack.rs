@@ -1,7 +1,7 @@
 //! Moves matrix elements between strided memory and the contiguous panels the kernels read.
 
 use super::kernel::Block;
-use crate::gemm::isa::{Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// Elements a tile of C can have, on any machine.
 pub(crate) const TILE: usize = 512;

@@ -7,8 +7,9 @@ use super::choose::choose;
 use super::direct::{Direct, TASK};
 use super::inner::Inner;
 use super::split::Split;
-use crate::gemm::isa::{Flavour, Kernels, Real};
+use crate::gemm::kernel_tables::{Kernels, Real};
 use crate::gemm::output_tile::{Piece, Pieces, Then, has_stretches};
+use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 
 /// A product of fewer multiplications than this, about twenty microseconds of work, wakes nobody.
@@ -131,12 +132,12 @@ pub struct GemmPlan<T: Real> {
 impl<T: Real> GemmPlan<T> {
     /// Plans a product for this machine.
     pub fn new(spec: &GemmSpec) -> GemmPlan<T> {
-        Self::with(spec, Flavour::detect()).expect("the detected kernels are available")
+        Self::with(spec, Isa::detect()).expect("the detected kernels are available")
     }
 
     /// Plans a product for one kind of kernels; none where this machine lacks them.
-    pub fn with(spec: &GemmSpec, flavour: Flavour) -> Option<GemmPlan<T>> {
-        let kernels = T::kernels(flavour)?;
+    pub fn with(spec: &GemmSpec, isa: Isa) -> Option<GemmPlan<T>> {
+        let kernels = T::kernels(isa)?;
         let mut axes = merge(&spec.batch);
         let mut p = Problem {
             m: spec.m,
@@ -190,7 +191,7 @@ impl<T: Real> GemmPlan<T> {
         };
         // Sixty-four tasks at most; at least a task's worth of work in each.
         let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
-        let split = Split::new(spec, flavour).map(Box::new);
+        let split = Split::new(spec, isa).map(Box::new);
         Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group, split })
     }
 

@@ -4,7 +4,8 @@
 use super::batch::BatchAxis;
 use super::direct::TASK;
 use super::plan::{GemmPlan, GemmSpec, Strides};
-use crate::gemm::isa::{Flavour, Real};
+use crate::gemm::kernel_tables::Real;
+use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 
 /// A product over a long contraction.
@@ -25,7 +26,7 @@ const CHUNK: usize = 1024;
 
 impl<T: Real> Split<T> {
     /// Cuts a product, or leaves it whole where that does not pay.
-    pub(crate) fn new(spec: &GemmSpec, flavour: Flavour) -> Option<Split<T>> {
+    pub(crate) fn new(spec: &GemmSpec, isa: Isa) -> Option<Split<T>> {
         let (m, n) = (spec.m, spec.n);
         let chunks = (spec.k / CHUNK).min(16).min(m * n * spec.k / (2 * TASK));
         // Larger results have enough tiles to share.
@@ -39,7 +40,7 @@ impl<T: Real> Split<T> {
         let c = Strides { row: n as isize, col: 1 };
         let axis = BatchAxis { len: whole, a, b, c: (m * n) as isize };
         let part = |k: usize, batch: Vec<BatchAxis>| {
-            GemmPlan::with(&GemmSpec { k, c, batch, accumulate: false, ..spec.clone() }, flavour)
+            GemmPlan::with(&GemmSpec { k, c, batch, accumulate: false, ..spec.clone() }, isa)
         };
         let mut plans = vec![part(len, vec![axis])?];
         if rest > 0 {

@@ -1,6 +1,7 @@
 //! Products against naive loops, over random shapes, strides, batches, machines and teams.
 
 use super::*;
+use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 
 /// A small random generator, seeded by the test.
@@ -133,8 +134,8 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
             }
         }
     }
-    for flavour in Flavour::ALL {
-        let Some(plan) = GemmPlan::<T>::with(s, flavour) else {
+    for isa in Isa::ALL {
+        let Some(plan) = GemmPlan::<T>::with(s, isa) else {
             continue;
         };
         let mut first: Option<Vec<T>> = None;
@@ -153,17 +154,16 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
             };
             for (i, (x, w)) in out.iter().zip(&want).enumerate() {
                 match w {
-                    None => assert_eq!(x.bits(), c[i].bits(), "place {i} is not C's: {s:?} {flavour:?}"),
-                    Some((sum, size)) => assert!(
-                        (x.f64() - sum).abs() <= T::EXACT * size,
-                        "{x:?} is not {sum} at {i}: {s:?} {flavour:?}"
-                    ),
+                    None => assert_eq!(x.bits(), c[i].bits(), "place {i} is not C's: {s:?} {isa:?}"),
+                    Some((sum, size)) => {
+                        assert!((x.f64() - sum).abs() <= T::EXACT * size, "{x:?} is not {sum} at {i}: {s:?} {isa:?}")
+                    }
                 }
             }
             match &first {
                 None => first = Some(out),
                 Some(f) => {
-                    assert!(f.iter().zip(&out).all(|(x, y)| x.bits() == y.bits()), "team changes {s:?} {flavour:?}")
+                    assert!(f.iter().zip(&out).all(|(x, y)| x.bits() == y.bits()), "team changes {s:?} {isa:?}")
                 }
             }
         }

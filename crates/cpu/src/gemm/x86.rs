@@ -19,16 +19,19 @@ macro_rules! promised {
     };
 }
 
-macro_rules! avx512 {
-    ($t:ty, $v:ty, $m:ty, $lanes:literal, $zero:ident, $set1:ident, $load:ident, $store:ident, $mload:ident,
-     $mstore:ident, $fma:ident, $add:ident, $sum:ident, $transpose:ident) => {
-        // SAFETY: each function is one intrinsic under the caller's promises.
-        unsafe impl Simd for Avx512<$t> {
+/// The vectors of one type: its intrinsics by name, and where the instruction sets differ by expression.
+macro_rules! simd {
+    ($isa:ident<$t:ty>, $v:ty, $lanes:literal, $free:literal, $zero:ident $set1:ident $load:ident $store:ident $fma:ident $add:ident $transpose:ident,
+     mask: $m:ty, ($low:ident, $high:ident) => $between:expr,
+     load: ($from:ident, $by:ident) => $load_mask:expr, store: ($to:ident, $with:ident, $what:ident) => $store_mask:expr,
+     sum: ($all:ident) => $sum:expr) => {
+        // SAFETY: each function is one or a few intrinsics under the caller's promises.
+        unsafe impl Simd for $isa<$t> {
             type T = $t;
             type V = $v;
             type M = $m;
             const LANES: usize = $lanes;
-            const FREE_MASK: bool = true;
+            const FREE_MASK: bool = $free;
 
             #[inline(always)]
             unsafe fn zero() -> $v {
@@ -48,19 +51,19 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             unsafe fn mask(n: usize) -> $m {
-                ((1u32 << n) - 1) as $m
+                promised!(Self::mask_between(0, n))
             }
             #[inline(always)]
-            unsafe fn mask_between(low: usize, high: usize) -> $m {
-                ((1u32 << high) - (1u32 << low)) as $m
+            unsafe fn mask_between($low: usize, $high: usize) -> $m {
+                $between
             }
             #[inline(always)]
-            unsafe fn load_mask(p: *const $t, m: $m) -> $v {
-                promised!($mload(m, p))
+            unsafe fn load_mask($from: *const $t, $by: $m) -> $v {
+                promised!($load_mask)
             }
             #[inline(always)]
-            unsafe fn store_mask(p: *mut $t, v: $v, m: $m) {
-                promised!($mstore(p, m, v))
+            unsafe fn store_mask($to: *mut $t, $what: $v, $with: $m) {
+                promised!($store_mask)
             }
             #[inline(always)]
             unsafe fn fma(a: $v, b: $v, c: $v) -> $v {
@@ -71,8 +74,8 @@ macro_rules! avx512 {
                 promised!($add(a, b))
             }
             #[inline(always)]
-            unsafe fn sum(v: $v) -> $t {
-                promised!($sum(v))
+            unsafe fn sum($all: $v) -> $t {
+                promised!($sum)
             }
             #[inline(always)]
             unsafe fn prefetch(p: *const $t) {
@@ -86,140 +89,50 @@ macro_rules! avx512 {
     };
 }
 
-avx512!(
-    f32,
-    __m512,
-    __mmask16,
-    16,
-    _mm512_setzero_ps,
-    _mm512_set1_ps,
-    _mm512_loadu_ps,
-    _mm512_storeu_ps,
-    _mm512_maskz_loadu_ps,
-    _mm512_mask_storeu_ps,
-    _mm512_fmadd_ps,
-    _mm512_add_ps,
-    _mm512_reduce_add_ps,
-    transpose_16x16
+simd!(
+    Avx512<f32>, __m512, 16, true,
+    _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps _mm512_add_ps transpose_16x16,
+    mask: __mmask16, (low, high) => ((1u32 << high) - (1u32 << low)) as __mmask16,
+    load: (p, m) => _mm512_maskz_loadu_ps(m, p), store: (p, m, v) => _mm512_mask_storeu_ps(p, m, v),
+    sum: (v) => _mm512_reduce_add_ps(v)
 );
-avx512!(
-    f64,
-    __m512d,
-    __mmask8,
-    8,
-    _mm512_setzero_pd,
-    _mm512_set1_pd,
-    _mm512_loadu_pd,
-    _mm512_storeu_pd,
-    _mm512_maskz_loadu_pd,
-    _mm512_mask_storeu_pd,
-    _mm512_fmadd_pd,
-    _mm512_add_pd,
-    _mm512_reduce_add_pd,
-    transpose_8x8
+simd!(
+    Avx512<f64>, __m512d, 8, true,
+    _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd _mm512_add_pd transpose_8x8,
+    mask: __mmask8, (low, high) => ((1u32 << high) - (1u32 << low)) as __mmask8,
+    load: (p, m) => _mm512_maskz_loadu_pd(m, p), store: (p, m, v) => _mm512_mask_storeu_pd(p, m, v),
+    sum: (v) => _mm512_reduce_add_pd(v)
+);
+simd!(
+    Avx2<f32>, __m256, 8, false,
+    _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps _mm256_add_ps transpose_avx2_8x8,
+    mask: __m256i, (low, high) => promised!(lanes_of(low, high, 1)),
+    load: (p, m) => _mm256_maskload_ps(p, m), store: (p, m, v) => _mm256_maskstore_ps(p, m, v),
+    sum: (v) => std::mem::transmute::<__m256, [f32; 8]>(v).iter().sum()
+);
+simd!(
+    Avx2<f64>, __m256d, 4, false,
+    _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd _mm256_add_pd transpose_avx2_4x4,
+    mask: __m256i, (low, high) => promised!(lanes_of(low, high, 2)),
+    load: (p, m) => _mm256_maskload_pd(p, m), store: (p, m, v) => _mm256_maskstore_pd(p, m, v),
+    sum: (v) => std::mem::transmute::<__m256d, [f64; 4]>(v).iter().sum()
 );
 
 /// Eight ones, then eight zeros: the mask of n lanes starts n places before the zeros.
 static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-macro_rules! avx2 {
-    ($t:ty, $v:ty, $lanes:literal, $zero:ident, $set1:ident, $load:ident, $store:ident, $mload:ident, $mstore:ident,
-     $fma:ident, $add:ident, $transpose:ident) => {
-        // SAFETY: each function is one or two intrinsics under the caller's promises.
-        unsafe impl Simd for Avx2<$t> {
-            type T = $t;
-            type V = $v;
-            type M = __m256i;
-            const LANES: usize = $lanes;
-            const FREE_MASK: bool = false;
-
-            #[inline(always)]
-            unsafe fn zero() -> $v {
-                promised!($zero())
-            }
-            #[inline(always)]
-            unsafe fn splat(p: *const $t) -> $v {
-                promised!($set1(*p))
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $t) -> $v {
-                promised!($load(p))
-            }
-            #[inline(always)]
-            unsafe fn store(p: *mut $t, v: $v) {
-                promised!($store(p, v))
-            }
-            #[inline(always)]
-            unsafe fn mask(n: usize) -> __m256i {
-                // SAFETY: n ≤ LANES, so the eight words read lie inside the table.
-                unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n * (8 / $lanes)).cast()) }
-            }
-            #[inline(always)]
-            unsafe fn mask_between(low: usize, high: usize) -> __m256i {
-                promised!(_mm256_andnot_si256(Self::mask(low), Self::mask(high)))
-            }
-            #[inline(always)]
-            unsafe fn load_mask(p: *const $t, m: __m256i) -> $v {
-                promised!($mload(p, m))
-            }
-            #[inline(always)]
-            unsafe fn store_mask(p: *mut $t, v: $v, m: __m256i) {
-                promised!($mstore(p, m, v))
-            }
-            #[inline(always)]
-            unsafe fn fma(a: $v, b: $v, c: $v) -> $v {
-                promised!($fma(a, b, c))
-            }
-            #[inline(always)]
-            unsafe fn add(a: $v, b: $v) -> $v {
-                promised!($add(a, b))
-            }
-            #[inline(always)]
-            unsafe fn sum(v: $v) -> $t {
-                let mut lanes = [0.0; $lanes];
-                promised!($store(lanes.as_mut_ptr(), v));
-                lanes.iter().sum()
-            }
-            #[inline(always)]
-            unsafe fn prefetch(p: *const $t) {
-                promised!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
-            }
-            #[inline(always)]
-            unsafe fn transpose(r: &mut [$v; 16]) {
-                promised!($transpose(r))
-            }
-        }
-    };
+/// The mask of lanes low..high, each of so many words.
+///
+/// # Safety
+/// The machine must have AVX2, and high lanes at most eight words.
+#[inline(always)]
+unsafe fn lanes_of(low: usize, high: usize, words: usize) -> __m256i {
+    // SAFETY: the eight words that are read lie inside the table.
+    promised!({
+        let [below, all] = [low, high].map(|n| ONES_THEN_ZEROS.as_ptr().add(8 - n * words).cast());
+        _mm256_andnot_si256(_mm256_loadu_si256(below), _mm256_loadu_si256(all))
+    })
 }
-
-avx2!(
-    f32,
-    __m256,
-    8,
-    _mm256_setzero_ps,
-    _mm256_set1_ps,
-    _mm256_loadu_ps,
-    _mm256_storeu_ps,
-    _mm256_maskload_ps,
-    _mm256_maskstore_ps,
-    _mm256_fmadd_ps,
-    _mm256_add_ps,
-    transpose_avx2_8x8
-);
-avx2!(
-    f64,
-    __m256d,
-    4,
-    _mm256_setzero_pd,
-    _mm256_set1_pd,
-    _mm256_loadu_pd,
-    _mm256_storeu_pd,
-    _mm256_maskload_pd,
-    _mm256_maskstore_pd,
-    _mm256_fmadd_pd,
-    _mm256_add_pd,
-    transpose_avx2_4x4
-);
 
 /// Joins 128-bit lane l of four vectors into out[l], for l = 0..4.
 macro_rules! join_lanes {

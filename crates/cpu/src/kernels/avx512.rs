@@ -1,26 +1,11 @@
 //! The vector types of AVX-512: 512 bits, masks in their own registers, masked loads and stores for tails.
 
+use super::float_vector::{float_vector, on_vectors, promised};
 use super::maps::Binary;
 use super::rows::Fold;
 use super::simd::{Float, Num, Widen, Words};
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
-
-/// Intrinsics on vectors that exist already.
-macro_rules! on_vectors {
-    ($body:expr) => {
-        // SAFETY: an operand is a vector of AVX-512, which is proof that the machine has F, BW, DQ and VL (`simd.rs`).
-        unsafe { $body }
-    };
-}
-
-/// Intrinsics in an `unsafe fn` whose caller promises what they need.
-macro_rules! promised {
-    ($body:expr) => {
-        // SAFETY: the caller promises the instruction set and the memory, as the trait says.
-        unsafe { $body }
-    };
-}
 
 /// 16 × f32.
 #[derive(Clone, Copy)]
@@ -35,225 +20,85 @@ pub(crate) struct I32s(__m512i);
 #[derive(Clone, Copy)]
 pub(crate) struct Bits(__m512i);
 
-/// Operators and both traits of a float vector; `$e…` are the intrinsics with that suffix.
+/// A float vector; masks are of this instruction set.
 macro_rules! float {
     ($t:ident, $elem:ident, $mask:ident, $lanes:literal, $double:literal, $rounder:expr, $bias:expr, $int:ident,
      $set1:ident $loadu:ident $maskload:ident $storeu:ident $maskstore:ident
      $add:ident $sub:ident $mul:ident $div:ident $max:ident $min:ident $cmp:ident $blend:ident $maskmov:ident
      $fma:ident $sqrt:ident $round:ident $scalef:ident $abs:ident $and:ident $or:ident $xor:ident
      $iadd:ident $isub:ident $srl:ident $sll:ident $shift:literal $cast:ident $back:ident $each:ident) => {
-        impl Add for $t {
-            type Output = $t;
-            #[inline(always)]
-            fn add(self, b: $t) -> $t {
-                on_vectors!($t($add(self.0, b.0)))
-            }
-        }
-        impl Sub for $t {
-            type Output = $t;
-            #[inline(always)]
-            fn sub(self, b: $t) -> $t {
-                on_vectors!($t($sub(self.0, b.0)))
-            }
-        }
-        impl Mul for $t {
-            type Output = $t;
-            #[inline(always)]
-            fn mul(self, b: $t) -> $t {
-                on_vectors!($t($mul(self.0, b.0)))
-            }
-        }
-        impl Div for $t {
-            type Output = $t;
-            #[inline(always)]
-            fn div(self, b: $t) -> $t {
-                on_vectors!($t($div(self.0, b.0)))
-            }
-        }
-        impl Neg for $t {
-            type Output = $t;
-            #[inline(always)]
-            fn neg(self) -> $t {
-                on_vectors!($t($xor(self.0, $set1(-0.0))))
-            }
-        }
-
-        impl Num for $t {
-            type Elem = $elem;
-            type Mask = $mask;
-            const LANES: usize = $lanes;
-            const LEAST: $elem = $elem::NEG_INFINITY;
-            const ZERO: $elem = 0.0;
-
-            #[inline(always)]
-            unsafe fn splat(x: $elem) -> Self {
-                promised!($t($set1(x)))
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $elem) -> Self {
-                promised!($t($loadu(p)))
-            }
-            #[inline(always)]
-            unsafe fn load_part(p: *const $elem, n: usize, rest: Self) -> Self {
-                promised!($t($maskload(rest.0, ((1u32 << n) - 1) as $mask, p)))
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $elem) {
-                promised!($storeu(p, self.0))
-            }
-            #[inline(always)]
-            unsafe fn store_part(self, p: *mut $elem, n: usize) {
-                promised!($maskstore(p, ((1u32 << n) - 1) as $mask, self.0))
-            }
-            #[inline(always)]
-            fn plus(self, b: Self) -> Self {
-                self + b
-            }
-            #[inline(always)]
-            fn minus(self, b: Self) -> Self {
-                self - b
-            }
-            #[inline(always)]
-            fn times(self, b: Self) -> Self {
-                self * b
-            }
-            // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
-            #[inline(always)]
-            fn max(self, b: Self) -> Self {
-                on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)))
-            }
-            #[inline(always)]
-            fn min(self, b: Self) -> Self {
-                on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)))
-            }
-            #[inline(always)]
-            fn negated(self) -> Self {
-                -self
-            }
-            #[inline(always)]
-            fn abs(self) -> Self {
-                on_vectors!($t($abs(self.0)))
-            }
-            #[inline(always)]
-            fn sign(self) -> Self {
-                let unit = self.all(1.0).copysign(self);
-                // 0 and NaN are not ordered away from 0: they stay.
-                on_vectors!($t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)))
-            }
-            #[inline(always)]
-            fn equal(self, b: Self) -> $mask {
-                on_vectors!($cmp::<_CMP_EQ_OQ>(self.0, b.0))
-            }
-            #[inline(always)]
-            fn less(self, b: Self) -> $mask {
-                on_vectors!($cmp::<_CMP_LT_OQ>(self.0, b.0))
-            }
-            #[inline(always)]
-            fn at_most(self, b: Self) -> $mask {
-                on_vectors!($cmp::<_CMP_LE_OQ>(self.0, b.0))
-            }
-            #[inline(always)]
-            fn select(m: $mask, a: Self, b: Self) -> Self {
-                on_vectors!($t($blend(m, b.0, a.0)))
-            }
-            #[inline(always)]
-            fn truth(self, m: $mask) -> Self {
-                on_vectors!($t($maskmov(m, $set1(1.0))))
-            }
-            #[inline(always)]
-            fn mask_bits(m: $mask) -> u32 {
-                m as u32
-            }
-            #[inline(always)]
-            fn fold_sum(self) -> $elem {
-                let (low, high) = super::avx2::$t::halves(self.0);
-                low.plus(high).fold_sum()
-            }
-            #[inline(always)]
-            fn fold_max(self) -> $elem {
-                let (low, high) = super::avx2::$t::halves(self.0);
-                low.max(high).fold_max()
-            }
-            #[inline(always)]
-            unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
-                promised!($each::<F>(rows))
-            }
-        }
-
-        impl Float for $t {
-            const FMA: bool = true;
-            const DOUBLE: bool = $double;
-            const ROUNDER: f64 = $rounder;
-            const BIAS: f64 = $bias;
-
-            #[inline(always)]
-            fn of(self, x: f64) -> Self {
-                self.all(x as $elem)
-            }
-            #[inline(always)]
-            fn of_bits(self, bits: u64) -> Self {
-                self.all($elem::from_bits(bits as $int))
-            }
-            #[inline(always)]
-            fn mul_add(self, b: Self, c: Self) -> Self {
-                on_vectors!($t($fma(self.0, b.0, c.0)))
-            }
-            #[inline(always)]
-            fn sqrt(self) -> Self {
-                on_vectors!($t($sqrt(self.0)))
-            }
-            #[inline(always)]
-            fn floor(self) -> Self {
-                on_vectors!($t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
-            }
-            #[inline(always)]
-            fn round(self) -> Self {
-                on_vectors!($t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
-            }
-            #[inline(always)]
-            fn scale(self, n: Self) -> Self {
-                on_vectors!($t($scalef(self.0, n.0)))
-            }
-            // Either bound is the first operand, so that a NaN in the second passes.
-            #[inline(always)]
-            fn clamp(self, low: f64, high: f64) -> Self {
-                on_vectors!($t($max($set1(low as $elem), $min($set1(high as $elem), self.0))))
-            }
-            #[inline(always)]
-            fn bit_and(self, b: Self) -> Self {
-                on_vectors!($t($and(self.0, b.0)))
-            }
-            #[inline(always)]
-            fn bit_or(self, b: Self) -> Self {
-                on_vectors!($t($or(self.0, b.0)))
-            }
-            #[inline(always)]
-            fn bit_add(self, b: Self) -> Self {
-                on_vectors!($t($back($iadd($cast(self.0), $cast(b.0)))))
-            }
-            #[inline(always)]
-            fn bit_sub(self, b: Self) -> Self {
-                on_vectors!($t($back($isub($cast(self.0), $cast(b.0)))))
-            }
-            #[inline(always)]
-            fn field_down(self) -> Self {
-                on_vectors!($t($back($srl::<$shift>($cast(self.0)))))
-            }
-            #[inline(always)]
-            fn field_up(self) -> Self {
-                on_vectors!($t($back($sll::<$shift>($cast(self.0)))))
-            }
-            #[inline(always)]
-            fn each(self, f: fn($elem) -> $elem) -> Self {
-                let mut lanes = [0.0; $lanes];
-                // SAFETY: `lanes` has room for a vector, and `self` is proof of the instruction set.
-                unsafe {
-                    self.store(lanes.as_mut_ptr());
-                    lanes.iter_mut().for_each(|x| *x = f(*x));
-                    Self::load(lanes.as_ptr())
+        float_vector!($t, $elem, $mask, $lanes, $double, $rounder, $bias, $int,
+            $set1 $loadu $storeu $add $sub $mul $div $max $min $fma $sqrt $round $and $or $xor
+            $iadd $isub $srl $sll $shift $cast $back $each,
+            num {
+                #[inline(always)]
+                unsafe fn load_part(p: *const $elem, n: usize, rest: Self) -> Self {
+                    promised!($t($maskload(rest.0, ((1u32 << n) - 1) as $mask, p)))
+                }
+                #[inline(always)]
+                unsafe fn store_part(self, p: *mut $elem, n: usize) {
+                    promised!($maskstore(p, ((1u32 << n) - 1) as $mask, self.0))
+                }
+                // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
+                #[inline(always)]
+                fn max(self, b: Self) -> Self {
+                    on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)))
+                }
+                #[inline(always)]
+                fn min(self, b: Self) -> Self {
+                    on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)))
+                }
+                #[inline(always)]
+                fn abs(self) -> Self {
+                    on_vectors!($t($abs(self.0)))
+                }
+                #[inline(always)]
+                fn sign(self) -> Self {
+                    let unit = self.all(1.0).copysign(self);
+                    // 0 and NaN are not ordered away from 0: they stay.
+                    on_vectors!($t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)))
+                }
+                #[inline(always)]
+                fn equal(self, b: Self) -> $mask {
+                    on_vectors!($cmp::<_CMP_EQ_OQ>(self.0, b.0))
+                }
+                #[inline(always)]
+                fn less(self, b: Self) -> $mask {
+                    on_vectors!($cmp::<_CMP_LT_OQ>(self.0, b.0))
+                }
+                #[inline(always)]
+                fn at_most(self, b: Self) -> $mask {
+                    on_vectors!($cmp::<_CMP_LE_OQ>(self.0, b.0))
+                }
+                #[inline(always)]
+                fn select(m: $mask, a: Self, b: Self) -> Self {
+                    on_vectors!($t($blend(m, b.0, a.0)))
+                }
+                #[inline(always)]
+                fn truth(self, m: $mask) -> Self {
+                    on_vectors!($t($maskmov(m, $set1(1.0))))
+                }
+                #[inline(always)]
+                fn mask_bits(m: $mask) -> u32 {
+                    m as u32
+                }
+                #[inline(always)]
+                fn fold_sum(self) -> $elem {
+                    let (low, high) = super::avx2::$t::halves(self.0);
+                    low.plus(high).fold_sum()
+                }
+                #[inline(always)]
+                fn fold_max(self) -> $elem {
+                    let (low, high) = super::avx2::$t::halves(self.0);
+                    low.max(high).fold_max()
                 }
             }
-        }
+            float {
+                #[inline(always)]
+                fn scale(self, n: Self) -> Self {
+                    on_vectors!($t($scalef(self.0, n.0)))
+                }
+            });
     };
 }
 

@@ -14,6 +14,8 @@ mod avx512;
 mod basic;
 mod erf;
 mod exp;
+#[cfg(target_arch = "x86_64")]
+mod float_vector;
 mod log;
 mod maps;
 mod moves;
@@ -22,52 +24,15 @@ mod portable;
 mod pow;
 mod random;
 mod rows;
+mod scalar_loop;
 mod simd;
 mod targets;
 #[cfg(test)]
 mod tests;
 mod trig;
 
+pub use crate::isa::Isa;
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
-
-/// An instruction set the kernels are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Isa {
-    /// x86-64 with AVX-512 F, BW, DQ, VL.
-    Avx512,
-    /// x86-64 with AVX2 and FMA.
-    Avx2,
-    /// Any machine.
-    Portable,
-}
-
-impl Isa {
-    /// The best instruction set of this machine.
-    pub fn detect() -> Isa {
-        Isa::available()[0]
-    }
-
-    /// The instruction sets this machine can run, best first. A kernel of another one must not be called.
-    pub fn available() -> Vec<Isa> {
-        let mut found = Vec::new();
-        #[cfg(target_arch = "x86_64")]
-        {
-            let middle = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let wide = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl");
-            if middle && wide {
-                found.push(Isa::Avx512);
-            }
-            if middle {
-                found.push(Isa::Avx2);
-            }
-        }
-        found.push(Isa::Portable);
-        found
-    }
-}
 
 /// How an operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

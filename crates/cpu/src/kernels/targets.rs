@@ -5,7 +5,7 @@
 
 /// The unary functions all floats share.
 macro_rules! floats {
-    ($v:ty, $op:expr) => {
+    ($v:ty, $t:ty, $op:expr) => {
         match $op {
             UnaryOp::Neg => map1::<$v, basic::Neg>,
             UnaryOp::Abs => map1::<$v, basic::Abs>,
@@ -22,13 +22,14 @@ macro_rules! floats {
             UnaryOp::Tanh => map1::<$v, exp::Tanh>,
             UnaryOp::Sigmoid => map1::<$v, exp::Sigmoid>,
             UnaryOp::Erf => map1::<$v, erf::Erf>,
+            _ => scalar_loop::unary::<$t>($op),
         }
     };
 }
 
 /// The binary functions all types share.
 macro_rules! numbers {
-    ($v:ty, $op:expr, $a:expr, $b:expr, $div:expr, $pow:expr) => {
+    ($v:ty, $op:expr, $a:expr, $b:expr, $div:expr, $pow:expr, $other:expr) => {
         match $op {
             BinaryOp::Add => pick2::<$v, basic::Add>($a, $b),
             BinaryOp::Sub => pick2::<$v, basic::Sub>($a, $b),
@@ -41,6 +42,7 @@ macro_rules! numbers {
             BinaryOp::Ne => pick2::<$v, basic::Ne>($a, $b),
             BinaryOp::Lt => pick2::<$v, basic::Lt>($a, $b),
             BinaryOp::Le => pick2::<$v, basic::Le>($a, $b),
+            _ => $other,
         }
     };
 }
@@ -76,7 +78,7 @@ macro_rules! target {
             use super::super::simd::Num;
             use super::super::$narrower as narrower;
             use super::super::$own::{F32s as F32, F64s as F64, I32s as I32};
-            use super::super::{basic, erf, exp, log, pow, trig};
+            use super::super::{basic, erf, exp, log, pow, scalar_loop, trig};
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};
             use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp};
 
@@ -159,8 +161,8 @@ macro_rules! target {
 
             pub(crate) fn unary(op: UnaryOp, dtype: DType) -> Option<UnaryFn> {
                 Some(match (dtype, op) {
-                    (DType::F32, op) => floats!(F32, op),
-                    (DType::F64, op) => floats!(F64, op),
+                    (DType::F32, op) => floats!(F32, f32, op),
+                    (DType::F64, op) => floats!(F64, f64, op),
                     (DType::I32, UnaryOp::Neg) => map1::<I32, basic::Neg>,
                     (DType::I32, UnaryOp::Abs) => map1::<I32, basic::Abs>,
                     (DType::I32, UnaryOp::Sign) => map1::<I32, basic::Sign>,
@@ -179,9 +181,15 @@ macro_rules! target {
 
             pub(crate) fn binary(op: BinaryOp, dtype: DType, a: Arity, b: Arity) -> Option<BinaryFn> {
                 Some(match dtype {
-                    DType::F32 => numbers!(F32, op, a, b, pick2::<F32, basic::Div>(a, b), pick2::<F32, pow::Pow32>(a, b)),
-                    DType::F64 => numbers!(F64, op, a, b, pick2::<F64, basic::Div>(a, b), pick2::<F64, pow::Pow64>(a, b)),
-                    DType::I32 => numbers!(I32, op, a, b, return None, return None),
+                    DType::F32 => {
+                        let (div, pow) = (pick2::<F32, basic::Div>(a, b), pick2::<F32, pow::Pow32>(a, b));
+                        numbers!(F32, op, a, b, div, pow, scalar_loop::binary::<f32>(op, a, b))
+                    }
+                    DType::F64 => {
+                        let (div, pow) = (pick2::<F64, basic::Div>(a, b), pick2::<F64, pow::Pow64>(a, b));
+                        numbers!(F64, op, a, b, div, pow, scalar_loop::binary::<f64>(op, a, b))
+                    }
+                    DType::I32 => numbers!(I32, op, a, b, return None, return None, return None),
                 })
             }
 

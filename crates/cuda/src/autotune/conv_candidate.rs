@@ -1,11 +1,12 @@
 //! im2col candidates for convolutions: the steps that a program would run, on the memory of a trial.
 
-use crate::compile::step::Work;
-use crate::compile::workspace::Workspace;
+use crate::compile::step::{Call, Work};
 use crate::conv::canonical::Geometry;
 use crate::conv::im2col::{Arrangement, arrangements, as_gemm};
 use crate::runtime::device::Device;
 use crate::runtime::launch::{PreparedLaunch, start};
+use bilevel_gpu::codegen::Kernel;
+use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::Result;
 use bilevel_plan::{Place, Region, internal_error};
 use std::sync::Arc;
@@ -37,9 +38,9 @@ pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<
     let begun = Instant::now();
     let planned: Vec<UncompiledCandidate> =
         arrangements.into_iter().map(|arrangement| UncompiledCandidate::new(geometry, arrangement)).collect();
-    let texts: Vec<&str> = planned.iter().flat_map(UncompiledCandidate::texts).collect();
+    let kernels: Vec<Arc<Kernel>> = planned.iter().flat_map(UncompiledCandidate::kernels).cloned().collect();
     // All at once, because several kernels compile in little more time than one. Later requests hit the cache.
-    let ready = match device.functions(&texts) {
+    let ready = match device.functions(&kernels) {
         Ok(_) => planned.into_iter().filter_map(|planned| planned.ready(device).ok()).collect(),
         Err(_) => vec![],
     };
@@ -74,10 +75,8 @@ impl UncompiledCandidate {
         UncompiledCandidate { arrangement, workspace: space.bytes(), works }
     }
 
-    fn texts(&self) -> impl Iterator<Item = &str> {
-        self.works
-            .iter()
-            .filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.source[..]) } else { None })
+    fn kernels(&self) -> impl Iterator<Item = &Arc<Kernel>> {
+        self.works.iter().filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.kernel) } else { None })
     }
 
     /// Loads its kernels and selects its GEMMs.
@@ -85,10 +84,10 @@ impl UncompiledCandidate {
         let one = |work: Work| {
             let ready = match &work {
                 Work::Kernel(launch) => {
-                    let functions = device.functions(&[&launch.source])?;
+                    let functions = device.functions(std::slice::from_ref(&launch.kernel))?;
                     PreparedLaunch::Kernel(functions.first().copied().ok_or_else(|| internal_error("a kernel"))?)
                 }
-                Work::Gemm(product) => PreparedLaunch::Gemm(device.products()?.ready(product, device)?),
+                Work::Library(Call::Gemm(product)) => PreparedLaunch::Gemm(device.products()?.ready(product, device)?),
                 _ => return Err(internal_error("a prepared launch of a candidate")),
             };
             Ok((work, ready))
@@ -113,9 +112,9 @@ fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
 mod tests {
     use super::*;
     use crate::autotune::bench::Trial;
-    use crate::codegen::Cell;
     use crate::conv::canonical::ConvPass;
     use crate::conv::im2col::tests::example;
+    use bilevel_gpu::codegen::Cell;
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::{DType, Precision};
     use cudarc::driver::result::{memcpy_dtoh_sync, memcpy_htod_sync};

@@ -29,9 +29,10 @@ impl Cache {
     }
 
     /// Returns the key of an entry made from these parts.
-    pub fn key(parts: &[&str]) -> String {
+    pub fn key<P: AsRef<[u8]>>(parts: &[P]) -> String {
         let mut hash = Sha256::new();
         for part in parts {
+            let part = part.as_ref();
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }

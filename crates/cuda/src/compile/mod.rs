@@ -1,13 +1,11 @@
-//! From a schedule to kernels and library calls: lowering of groups, workspaces, and compilation by NVRTC.
+//! From a schedule to a plan of kernels and library calls, and compilation by NVRTC.
 
+pub(crate) mod backend;
 pub(crate) mod background;
-pub(crate) mod device_asserts;
 pub(crate) mod disk_cache;
-pub(crate) mod failure_record;
-pub(crate) mod fused_loop;
-pub(crate) mod lower_group;
 pub(crate) mod nvrtc;
 pub(crate) mod plan;
 pub(crate) mod stats;
 pub(crate) mod step;
-pub(crate) mod workspace;
+#[cfg(test)]
+mod tests_pipeline;

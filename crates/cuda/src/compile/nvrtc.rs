@@ -1,16 +1,17 @@
 //! Compiles kernels by NVRTC on all cores, and caches the machine code on disk.
 
-use crate::codegen::whole;
+use crate::codegen::cuda_cpp::CudaCpp;
 use crate::compile::disk_cache::Cache;
 use crate::compile::plan::plan;
 use crate::conv::cudnn::Dnn;
 use crate::runtime::dynlib::{Missing, require};
+use bilevel_gpu::codegen::{Kernel, Renderer, unit};
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 use cudarc::nvrtc::{result, sys};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The compute capability that code is compiled for: 90 stands for `sm_90`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,24 +55,25 @@ struct Compiler<'a> {
 
 /// Returns machine code for all of these kernels, from the cache if possible. Each kernel is found regardless of the
 /// unit it was compiled in.
-pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
+pub(crate) fn compile_all(kernels: &[Arc<Kernel>], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
     require(Missing::Nvrtc)?;
     let compiler = Compiler { target: format!("sm_{}", architecture.0), version: version()?, cache };
-    let keys: Vec<String> = sources.iter().map(|source| compiler.key("kernel", &whole(&[source]))).collect();
+    let text = |numbers: &[usize]| unit(&CudaCpp, numbers.iter().map(|&number| &*kernels[number]));
+    let texts: Vec<String> = (0..kernels.len()).map(|number| text(&[number])).collect();
+    let keys: Vec<String> = texts.iter().map(|text| compiler.key("kernel", text)).collect();
     let (mut units, unknown) = kept(&keys, cache);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let count = units_of(unknown.len(), cores);
-    let parts = shared_out(unknown, |kernel| whole(&[sources[kernel]]).len(), count);
+    let parts = shared_out(unknown, |kernel| texts[kernel].len(), count);
     let next = AtomicUsize::new(0);
     let made: Vec<Mutex<Option<Result<Unit>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(kernels), Some(slot)) = (parts.get(number), made.get(number)) else { return };
-            let texts: Vec<&str> = kernels.iter().map(|&kernel| sources[kernel]).collect();
-            let names: Vec<&str> = kernels.iter().map(|&kernel| &keys[kernel][..]).collect();
-            let unit = compiler.unit(&whole(&texts), &names);
-            let unit = unit.map(|(key, code)| Unit { key, kernels: kernels.iter().copied().zip(0..).collect(), code });
+            let (Some(numbers), Some(slot)) = (parts.get(number), made.get(number)) else { return };
+            let names: Vec<&str> = numbers.iter().map(|&kernel| &keys[kernel][..]).collect();
+            let unit = compiler.unit(&text(numbers), &names);
+            let unit = unit.map(|(key, code)| Unit { key, kernels: numbers.iter().copied().zip(0..).collect(), code });
             *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unit);
         }
     };
@@ -178,13 +180,13 @@ pub fn compile_programs<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     architecture: Architecture,
 ) -> Result<usize> {
-    let mut sources = BTreeSet::new();
+    let mut kernels = HashSet::new();
     for program in programs {
-        sources.extend(kernel_texts(program)?);
+        kernels.extend(kernels_beside(program, None)?);
     }
-    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-    compile_all(&sources, architecture, &Cache::at(None))?;
-    Ok(sources.len())
+    let kernels: Vec<_> = kernels.into_iter().collect();
+    compile_all(&kernels, architecture, &Cache::at(None))?;
+    Ok(kernels.len())
 }
 
 /// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and
@@ -200,13 +202,13 @@ pub fn compile_programs<'a>(
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
 pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
-    kernel_texts_beside(program, None)
+    Ok(kernels_beside(program, None)?.iter().map(|kernel| CudaCpp.kernel(kernel, "kernel")).collect())
 }
 
-/// As [`kernel_texts`], with convolutions by cuDNN.
-pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<String>> {
+/// Returns the kernels of a program in the order in which they run, with convolutions by cuDNN if given.
+pub(crate) fn kernels_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<Arc<Kernel>>> {
     program.validate()?;
-    Ok(plan(program, dnn, true)?.kernels().map(|launch| launch.source.clone()).collect())
+    Ok(plan(program, dnn, true)?.kernels().map(|launch| launch.kernel.clone()).collect())
 }
 
 /// Returns the compiler's version, which affects the code.

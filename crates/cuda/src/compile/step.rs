@@ -1,17 +1,16 @@
-//! Steps of a plan: kernels, library calls and copies, with the memory they read and write.
+//! Calls of NVIDIA's libraries as steps of a plan.
 
-use crate::codegen::{Arg, Launch};
-use crate::conv::canonical::Geometry;
+use crate::conv::canonical::{ConvPass, Geometry};
 use crate::target::ALIGN;
+use bilevel_gpu::codegen::Arg;
+use bilevel_gpu::codegen::naive_gemm::AffineStore;
+use bilevel_gpu::compile::step::{Access, LibraryCall};
 use bilevel_graph::Precision;
 use bilevel_plan::Place;
-use std::panic::Location;
 
-/// The work of a step.
+/// A library call.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
-    /// A generated kernel.
-    Kernel(Launch),
+pub(crate) enum Call {
     /// A matrix product by cuBLASLt.
     Gemm(Gemm),
     /// A convolution by cuDNN.
@@ -23,109 +22,54 @@ pub(crate) enum Work {
         /// The workspace of the library.
         workspace: Place,
     },
-    /// A copy of memory.
-    Copy {
-        /// The source.
-        from: Place,
-        /// The destination.
-        to: Place,
-        /// The number of bytes.
-        bytes: usize,
-    },
 }
 
-impl Work {
-    /// True for a kernel that reports indices out of range.
-    pub fn can_fail(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.can_fail)
-    }
+/// The work of a step.
+pub(crate) type Work = bilevel_gpu::compile::step::Work<Call>;
+/// Work with the memory it reads and writes.
+pub(crate) type Step = bilevel_gpu::compile::step::Step<Call>;
 
-    /// True for a kernel that is skipped after a check has failed.
-    pub fn skips_after_failure(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.skips_after_failure)
-    }
-
-    /// True for a kernel that is tuned to occupy every multiprocessor. If it runs concurrently with others, many of its
-    /// blocks must wait for them and then run alone, which doubles its time.
-    pub fn occupies_whole_gpu(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.shared > 0)
-    }
-
-    /// Returns the addresses of its arguments. It accesses only the arrays that contain them.
-    pub fn addresses(&self) -> Vec<Arg> {
+impl LibraryCall for Call {
+    fn accesses(&self) -> Vec<Access> {
         match self {
-            Work::Kernel(launch) => launch.args.clone(),
-            Work::Gemm(product) => {
-                let workspace = Arg::Memory(product.workspace, 0);
-                [product.a, product.b, product.c].map(|matrix| matrix.at).into_iter().chain([workspace]).collect()
+            Call::Gemm(product) => {
+                let workspace = Access::in_out(Arg::Memory(product.workspace, 0));
+                let [a, b] = [product.a, product.b].map(|matrix| Access::input(matrix.at));
+                let [addend, bias] = product.added().map(|at| at.map(Access::input));
+                [a, b, Access::output(product.c.at), workspace].into_iter().chain(addend).chain(bias).collect()
             }
-            Work::Convolution { at, workspace, .. } => [&at[..], &[Arg::Memory(*workspace, 0)]].concat(),
-            Work::Copy { from, to, .. } => [*from, *to].map(|place| Arg::Memory(place, 0)).to_vec(),
+            Call::Convolution { geometry, at: [x, w, y], workspace } => {
+                let [x, w, y] = [(ConvPass::Dgrad, *x), (ConvPass::Wgrad, *w), (ConvPass::Fprop, *y)]
+                    .map(|(pass, at)| if pass == geometry.pass { Access::output(at) } else { Access::input(at) });
+                vec![x, w, y, Access::in_out(Arg::Memory(*workspace, 0))]
+            }
         }
     }
-}
 
-/// A span of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    /// Its first byte.
-    pub place: Place,
-    /// Its length.
-    pub bytes: usize,
-}
-
-impl Span {
-    /// True if an address is in the span; an empty span contains its first byte.
-    pub fn holds(&self, address: &Arg) -> bool {
-        let &Arg::Memory(place, bytes) = address else { return false };
-        let (first, at) = (self.place.offset as isize, place.offset as isize + bytes);
-        self.place.region == place.region && (first..first + self.bytes.max(1) as isize).contains(&at)
+    fn moved(&self, to: &dyn Fn(Place) -> Place) -> Self {
+        match self {
+            Call::Gemm(product) => {
+                let matrix = |matrix: Matrix| Matrix { at: matrix.at.moved(to), ..matrix };
+                let Gemm { a, b, c, workspace, affine, .. } = *product;
+                let affine = AffineStore {
+                    addend: affine.addend.map(|(place, beta)| (to(place), beta)),
+                    bias: affine.bias.map(|(place, first)| (to(place), first)),
+                    ..affine
+                };
+                let [a, b, c] = [a, b, c].map(matrix);
+                Call::Gemm(Gemm { a, b, c, workspace: to(workspace), affine, ..*product })
+            }
+            Call::Convolution { geometry, at, workspace } => {
+                Call::Convolution { geometry: *geometry, at: at.map(|arg| arg.moved(to)), workspace: to(*workspace) }
+            }
+        }
     }
 
-    /// True if both overlap. Bound buffers are distinct.
-    pub fn meets(&self, other: &Span) -> bool {
-        let (a, b) = (self.place, other.place);
-        a.region == b.region && a.offset < b.offset + other.bytes && b.offset < a.offset + self.bytes
-    }
-}
-
-/// Work with the memory it reads and writes.
-#[derive(Clone, Debug)]
-pub(crate) struct Step {
-    /// The work.
-    pub work: Work,
-    /// The spans it reads.
-    pub reads: Vec<Span>,
-    /// The spans it writes.
-    pub writes: Vec<Span>,
-    /// The line of user code.
-    pub location: &'static Location<'static>,
-}
-
-impl Step {
-    /// Returns the step with its addresses mapped.
-    pub fn moved(&self, to: impl Fn(Place) -> Place) -> Step {
-        let span = |span: &Span| Span { place: to(span.place), ..*span };
-        let arg = |arg: Arg| match arg {
-            Arg::Memory(place, bytes) => Arg::Memory(to(place), bytes),
-            other => other,
-        };
-        let matrix = |matrix: Matrix| Matrix { at: arg(matrix.at), ..matrix };
-        let work = match &self.work {
-            Work::Kernel(launch) => {
-                Work::Kernel(Launch { args: launch.args.iter().copied().map(arg).collect(), ..launch.clone() })
-            }
-            Work::Gemm(product) => {
-                let Gemm { a, b, c, workspace, .. } = *product;
-                Work::Gemm(Gemm { a: matrix(a), b: matrix(b), c: matrix(c), workspace: to(workspace), ..*product })
-            }
-            Work::Convolution { geometry, at, workspace } => {
-                Work::Convolution { geometry: *geometry, at: at.map(arg), workspace: to(*workspace) }
-            }
-            &Work::Copy { from, to: target, bytes } => Work::Copy { from: to(from), to: to(target), bytes },
-        };
-        let [reads, writes] = [&self.reads, &self.writes].map(|spans| spans.iter().map(span).collect());
-        Step { work, reads, writes, location: self.location }
+    fn multiplications(&self) -> usize {
+        match self {
+            Call::Gemm(p) => p.m * p.n * p.k * p.batch,
+            Call::Convolution { geometry, .. } => geometry.products(),
+        }
     }
 }
 
@@ -169,15 +113,13 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Returns the known alignment of its address in bytes: buffers are aligned to [`ALIGN`].
+    /// Returns the known alignment of its address in bytes.
     pub fn alignment(&self) -> u32 {
-        let Arg::Memory(place, bytes) = self.at else { return 1 };
-        let from = place.offset as i64 + bytes as i64;
-        1 << from.trailing_zeros().min(ALIGN.trailing_zeros())
+        alignment(self.at)
     }
 }
 
-/// C = A·B, column-major, with C of m rows and n columns.
+/// C = α·A·B + β·C₀ + b, column-major, with C of m rows and n columns, C₀ of the layout of C and b of one element per row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gemm {
     /// Rows of C.
@@ -198,6 +140,30 @@ pub(crate) struct Gemm {
     pub b: Matrix,
     /// The result.
     pub c: Matrix,
+    /// The map of the result: α, C₀ with β, and b.
+    pub affine: AffineStore,
     /// The workspace of the library.
     pub workspace: Place,
+}
+
+impl Gemm {
+    /// Returns the alignment of C and of all that is added to it.
+    pub fn result_alignment(&self) -> u32 {
+        let added = self.added().into_iter().flatten().map(alignment);
+        added.fold(self.c.alignment(), u32::min)
+    }
+
+    /// Returns the addresses of C₀ and b.
+    pub fn added(&self) -> [Option<Arg>; 2] {
+        let size = if self.factor == Factor::F64 { size_of::<f64>() } else { size_of::<f32>() };
+        let addend = self.affine.addend.map(|(place, _)| Arg::Memory(place, 0));
+        [addend, self.affine.bias.map(|(place, first)| Arg::Memory(place, first * size as isize))]
+    }
+}
+
+/// Returns the known alignment of an address in bytes: buffers are aligned to [`ALIGN`].
+fn alignment(at: Arg) -> u32 {
+    let Arg::Memory(place, bytes) = at else { return 1 };
+    let from = place.offset as i64 + bytes as i64;
+    1 << from.trailing_zeros().min(ALIGN.trailing_zeros())
 }

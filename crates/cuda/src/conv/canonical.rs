@@ -2,24 +2,13 @@
 //!
 //!   y\[n, k, o\] = Σ x\[n, c, o·stride + r·dilation − padding\]·w\[k, c, r\]
 //!
-//! The graph contains plain convolutions only; their transposes are recognised here. Fprop is the convolution itself.
-//! Dgrad is a convolution of a dilated image with the reversed kernel, with padding (r−1)·dilation − low. Wgrad sums
+//! Every convolution of the graph has a role. Fprop is the convolution itself. Dgrad is a convolution of a dilated image with the reversed kernel, with padding (r−1)·dilation − low. Wgrad sums
 //! over the batch: a large kernel of the graph is y, and its result is w.
 
-use crate::codegen::Cell;
-use bilevel_graph::{ConvDims, DType};
+use bilevel_gpu::codegen::Cell;
+pub(crate) use bilevel_graph::ConvPass;
+use bilevel_graph::{ConvDims, ConvRole, DType};
 use bilevel_plan::View;
-
-/// The pass of a convolution: which of the three arrays is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ConvPass {
-    /// Computes y from x and w.
-    Fprop,
-    /// Computes x from y and w.
-    Dgrad,
-    /// Computes w from x and y.
-    Wgrad,
-}
 
 /// The shapes of a convolution, and the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,19 +80,25 @@ pub(crate) fn is_dense(view: &View) -> bool {
 
 /// Returns the canonical form of a convolution, if cuDNN supports it.
 pub(crate) fn canonical(
-    dims: &ConvDims,
-    image: &View,
-    kernel: &View,
-    out: &View,
+    (dims, role): (&ConvDims, ConvRole),
+    [image, kernel, out]: [&View; 3],
     rounds: bool,
 ) -> Option<CanonicalConv> {
     let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
-    let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
     let spread = dims.image_dilation != [1, 1];
+    let pass = match role.pass() {
+        // Dgrad of a 1×1 kernel is fprop of the transposed kernel. Grouped dgrad is fprop of the reversed kernel.
+        ConvPass::Dgrad if !spread && (dims.groups > 1 || kernel.shape[2..] == [1, 1]) => ConvPass::Fprop,
+        ConvPass::Dgrad if dims.groups > 1 || dims.stride != [1, 1] => return None,
+        // Few results with many terms each, which the library would treat as a huge kernel.
+        ConvPass::Wgrad if dims.groups > 1 => return None,
+        ConvPass::Fprop | ConvPass::Wgrad if spread => return None,
+        pass => pass,
+    };
+    let (dims, image) = &if pass == ConvPass::Dgrad { (dims.clone(), image.clone()) } else { cropped(dims, image)? };
     let swapped = |view: &View| view.transpose(&[1, 0, 2, 3]);
     let low = [dims.padding[0].0, dims.padding[1].0];
-    let area = |view: &View| view.shape[2] * view.shape[3];
-    let made = if dims.groups == 1 && dims.stride == [1, 1] && (spread || backwards) {
+    let made = if pass == ConvPass::Dgrad {
         let around = |i: usize| (kernel.shape[2 + i] as i64 - 1) * dims.kernel_dilation[i] as i64 - low[i];
         CanonicalConv {
             geometry: Geometry {
@@ -116,10 +111,7 @@ pub(crate) fn canonical(
             w: swapped(kernel).reverse(&[2, 3]),
             y: image.clone(),
         }
-    } else if spread || (dims.groups > 1 && area(kernel) > area(out)) {
-        // Grouped wgrad: few results with many terms each, which the library would treat as a huge kernel.
-        return None;
-    } else if dims.groups == 1 && area(kernel) > area(out) {
+    } else if pass == ConvPass::Wgrad {
         CanonicalConv {
             geometry: Geometry {
                 stride: dims.kernel_dilation,
@@ -147,6 +139,18 @@ pub(crate) fn canonical(
     let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
     let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
     geometry.is_consistent().then_some(CanonicalConv { geometry, ..made })
+}
+
+/// Negative padding leaves out the edge of an image: returns the rest of the image, with padding of at least 0. `None` if
+/// nothing is left.
+fn cropped(dims: &ConvDims, image: &View) -> Option<(ConvDims, View)> {
+    let (mut dims, mut start, mut shape) = (dims.clone(), [0; 4], image.shape.clone());
+    for (i, (low, high)) in dims.padding.iter_mut().enumerate() {
+        let [first, after] = [*low, *high].map(|padding| usize::try_from(-padding).unwrap_or(0));
+        (start[2 + i], shape[2 + i]) = (first, shape[2 + i].checked_sub(first + after)?);
+        (*low, *high) = ((*low).max(0), (*high).max(0));
+    }
+    Some((dims, image.slice(&start, &[1; 4], &shape)))
 }
 
 /// If image and kernel are both reversed along an axis, reverses all three views. Second derivatives are read that way.
@@ -249,7 +253,8 @@ mod tests {
     use super::*;
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::shape::inverse_permutation;
-    use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+    use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference, gradient_or_zeros, nn};
+    use bilevel_plan::{Kind, Schedule, Target};
 
     /// Computes the convolution as cuDNN documents it, through views of arrays.
     fn computed(form: &CanonicalConv, given: [&[f64]; 2], out: &mut [f64]) {
@@ -300,9 +305,50 @@ mod tests {
     }
 
     #[test]
+    fn each_pass_of_a_kernel_as_large_as_its_image_is_known_and_so_is_a_single_result_under_a_small_kernel() {
+        // A kernel as large as its image, with one result; one result under a kernel; and a kernel of one element.
+        for (image, kernel, padding) in [(5, 5, 0), (3, 3, 0), (1, 3, 1), (4, 4, 1), (6, 1, 0)] {
+            let g = Graph::new();
+            let x = g.input("x", [2, 3, image, image], DType::F32);
+            let w = g.input("w", [4, 3, kernel, kernel], DType::F32);
+            let y = nn::conv2d(x, w, None, nn::Conv2d { padding: [padding; 2], ..Default::default() });
+            let slopes = gradient_or_zeros(y.square().sum_all(), &[x, w]).unwrap();
+            let program = Program::builder(&g).output("y", y).output("x", slopes[0]).output("w", slopes[1]);
+            let schedule = Schedule::new(&program.build().unwrap(), &Target::PLAIN).unwrap();
+            let mut passes = vec![];
+            for node in &schedule.nodes {
+                let Kind::Conv(dims, role, _) = &node.kind else { continue };
+                let views: Vec<&View> = node.reads().map(|(_, view)| view).collect();
+                let form = canonical((dims, *role), [views[0], views[1], &node.layout], true);
+                let form = form.unwrap_or_else(|| panic!("no form of {role:?}, {dims:?} of {views:?}"));
+                // Dgrad of one element, of the kernel or of the result, is a product.
+                if role.pass() == ConvPass::Dgrad && views[1].shape[2..] == [1, 1] {
+                    assert!(form.geometry.is_plain() && form.geometry.pass == ConvPass::Fprop, "{:?}", form.geometry);
+                } else {
+                    assert_eq!(form.geometry.pass, role.pass());
+                    // A convolution may have its operands exchanged, so that the larger is the image.
+                    let sides = [form.geometry.x, form.geometry.w, form.geometry.y].map(|shape| shape[2]);
+                    let [first, second, out] = [views[0], views[1], &node.layout].map(|view| view.shape[2]);
+                    let expected = match role.pass() {
+                        ConvPass::Fprop => [first, second, out],
+                        ConvPass::Dgrad => [out, second, first],
+                        ConvPass::Wgrad => [first, out, second],
+                    };
+                    assert_eq!(sides, expected, "{role:?}");
+                    let result = image + 2 * padding - kernel + 1;
+                    assert!([image, kernel, result].iter().all(|side| sides.contains(side)), "{sides:?}");
+                }
+                passes.push(role.pass());
+            }
+            passes.sort_unstable();
+            assert_eq!(passes, [ConvPass::Fprop, ConvPass::Dgrad, ConvPass::Wgrad]);
+        }
+    }
+
+    #[test]
     fn the_three_forms_are_the_convolution_they_are_made_of_in_either_order() {
         let (mut found, mut found_last) = ([0; 3], [0; 3]);
-        for seed in 0..12000 {
+        for seed in 0..40_000 {
             let mut dice = Dice::new(seed);
             // Every other one has whole vectors of channels, and memory in NCHW, channels-last or swapped order.
             let whole = dice.below(2) == 0;
@@ -316,7 +362,7 @@ mod tests {
             let (kh, kw) = (1 + dice.below(h), 1 + dice.below(w));
             let dims = ConvDims {
                 stride: [1 + dice.below(2), 1 + dice.below(2)],
-                padding: [(dice.below(3) as i64, dice.below(3) as i64), (dice.below(3) as i64, dice.below(3) as i64)],
+                padding: [(); 2].map(|()| (dice.below(4) as i64 - 1, dice.below(4) as i64 - 1)),
                 image_dilation: if dice.below(3) == 0 { [2, 1 + dice.below(2)] } else { [1, 1] },
                 kernel_dilation: [1 + dice.below(2), 1 + dice.below(2)],
                 groups,
@@ -346,14 +392,11 @@ mod tests {
                 |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
             let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
             let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
-            let Some(form) = canonical(&dims, &shown, &view, &out, whole) else { continue };
+            // Whatever its role is said to be, the form is the same convolution.
+            let role = [ConvRole::FPROP, ConvRole::FPROP.of_image(), ConvRole::FPROP.of_kernel()][dice.below(3)];
+            let role = if dice.below(2) == 0 { role.exchanged() } else { role };
+            let Some(form) = canonical((&dims, role), [&shown, &view, &out], whole) else { continue };
             found[form.geometry.pass as usize] += 1;
-            let both = turned && backwards && kh * kw > 1;
-            assert!(
-                !both || form.geometry.pass != ConvPass::Dgrad || dims.image_dilation != [1, 1],
-                "{:?}",
-                form.geometry
-            );
             let last = form.with_channels_last();
             found_last[form.geometry.pass as usize] += usize::from(last.is_some());
             for form in [Some(form), last].into_iter().flatten() {

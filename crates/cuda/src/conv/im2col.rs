@@ -5,12 +5,15 @@
 //! even if a convolution of small images has too few outputs. bf16 operands have bf16 patches; patches that col2im sums
 //! are f32.
 
-use crate::codegen::{Cell, col2im, im2col, swapped};
+use crate::codegen::cuda_cpp::CudaCpp;
+use crate::codegen::{col2im, im2col, swapped};
 use crate::compile::step::{Factor, Work};
-use crate::compile::workspace::Workspace;
 use crate::conv::canonical::{ConvPass, Geometry};
 use crate::conv::lower::PATCH_WORKSPACE_BYTES;
-use crate::gemm::lower::{Start, dot};
+use crate::gemm::lower::dot;
+use bilevel_gpu::codegen::Cell;
+use bilevel_gpu::codegen::naive_gemm::Start;
+use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place};
 
@@ -69,10 +72,10 @@ pub(crate) fn as_gemm(
     let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_cell()) };
     let matrix = if together { take(n * k * plane, cell) } else { y };
     if !in_place && geometry.pass != ConvPass::Dgrad {
-        works.push(Work::Kernel(im2col(geometry, together, from(x), patches.0)));
+        works.push(Work::Kernel(im2col(&CudaCpp, geometry, together, from(x), patches.0)));
     }
     if together && geometry.pass != ConvPass::Fprop {
-        works.push(Work::Kernel(swapped([n, k, plane], from(y), from(matrix))));
+        works.push(Work::Kernel(swapped(&CudaCpp, [n, k, plane], from(y), from(matrix))));
     }
     let (a, b, c) = match (geometry.pass, last) {
         (ConvPass::Fprop, false) => (w, patches, matrix),
@@ -88,10 +91,10 @@ pub(crate) fn as_gemm(
     };
     works.extend(dot(&layout(geometry, together), DType::F32, factor, (a, b, c), space));
     if together && geometry.pass == ConvPass::Fprop {
-        works.push(Work::Kernel(swapped([k, n, plane], from(matrix), from(y))));
+        works.push(Work::Kernel(swapped(&CudaCpp, [k, n, plane], from(matrix), from(y))));
     }
     if !in_place && geometry.pass == ConvPass::Dgrad {
-        works.push(Work::Kernel(col2im(geometry, together, patches.0, from(x))));
+        works.push(Work::Kernel(col2im(&CudaCpp, geometry, together, patches.0, from(x))));
     }
     works
 }
@@ -119,13 +122,14 @@ fn layout(geometry: &Geometry, together: bool) -> DotLayout {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::codegen::Arg;
     use crate::compile::disk_cache::Cache;
     use crate::compile::nvrtc::{Architecture, compile_all};
+    use crate::compile::step::Call;
     use crate::runtime::dynlib::{Missing, found_libraries};
     use crate::test_common::can_compile;
+    use bilevel_gpu::codegen::Arg;
     use bilevel_plan::Region;
-    use std::collections::BTreeSet;
+    use std::collections::HashSet;
 
     /// A 3 × 3 kernel on a padded image: images, input and output channels, and side length.
     pub fn example(pass: ConvPass, [n, c, k, side]: [usize; 4]) -> Geometry {
@@ -156,7 +160,7 @@ pub(crate) mod tests {
 
     /// Returns m, n, k and batch of the only product, its type, and the number of kernels around it.
     fn product(works: &[Work]) -> ([usize; 4], Factor, usize) {
-        let of = |work: &Work| if let Work::Gemm(p) = work { Some(*p) } else { None };
+        let of = |work: &Work| if let Work::Library(Call::Gemm(p)) = work { Some(*p) } else { None };
         let [p] = works.iter().filter_map(of).collect::<Vec<_>>()[..] else { panic!("{works:?}") };
         ([p.m, p.n, p.k, p.batch], p.factor, works.len() - 1)
     }
@@ -240,7 +244,7 @@ pub(crate) mod tests {
             [narrow(ConvPass::Wgrad, WIDE_RESNET), Geometry { narrow: false, ..narrow(ConvPass::Wgrad, WIDE_RESNET) }]
         {
             let works = begun(&geometry);
-            let [Work::Kernel(unfolds), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
+            let [Work::Kernel(unfolds), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
             assert!(unfolds.args.contains(&Arg::Memory(place(0), 32)), "{:?}", unfolds.args);
             assert_eq!([bytes(p.b.at), bytes(p.c.at)], [(place(2), 96), (place(1), 64)]);
         }
@@ -271,25 +275,25 @@ pub(crate) mod tests {
 
     #[test]
     fn layers_with_images_of_one_size_share_kernels_and_all_of_them_compile() {
-        let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
+        let (mut first, mut all) = (HashSet::new(), HashSet::new());
         for (pass, layer) in ALL.into_iter().flat_map(|pass| LAYERS.map(|layer| (pass, layer))) {
             for (last, narrow) in [(false, false), (true, false), (true, true)] {
                 let geometry = Geometry { last, narrow, ..example(pass, layer) };
                 for work in arrangements(&geometry).into_iter().flat_map(|algo| works(&geometry, algo)) {
                     let Work::Kernel(launch) = work else { continue };
                     if !last {
-                        first.insert(launch.source.clone());
+                        first.insert(launch.kernel.clone());
                     }
-                    all.insert(launch.source);
+                    all.insert(launch.kernel);
                 }
             }
         }
         // For each of three sizes im2col, col2im and transposed results; for all of them, one transpose.
         assert_eq!(first.len(), 10);
         if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
-            let sources: Vec<&str> = all.iter().map(String::as_str).collect();
+            let kernels: Vec<_> = all.into_iter().collect();
             for architecture in [80, 90] {
-                compile_all(&sources, Architecture(architecture), &Cache::at(None)).unwrap();
+                compile_all(&kernels, Architecture(architecture), &Cache::at(None)).unwrap();
             }
         }
     }

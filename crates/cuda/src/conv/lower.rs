@@ -1,15 +1,16 @@
 //! Lowers convolutions: by cuDNN, by one GEMM if autotuning found that faster, by batched im2col, or by a direct
 //! kernel.
 
-use crate::codegen::conv::direct::patches;
-use crate::codegen::{Arg, Cell, Elements, convolution, gathered, scattered};
-use crate::compile::step::{Factor, Work};
-use crate::compile::workspace::Workspace;
+use crate::codegen::cuda_cpp::CudaCpp;
+use crate::compile::step::{Call, Factor, Work};
 use crate::conv::canonical::{CanonicalConv, ConvPass, Geometry, canonical, is_dense};
 use crate::conv::cudnn::{ConvAlgo, Dnn};
 use crate::conv::im2col::as_gemm;
 use crate::gemm::lower::dot;
-use bilevel_graph::{ConvDims, DType};
+use bilevel_gpu::codegen::direct_conv::patches;
+use bilevel_gpu::codegen::{Arg, Cell, Elements, RoundedStorage, convolution, gathered, scattered};
+use bilevel_gpu::compile::workspace::Workspace;
+use bilevel_graph::{ConvDims, ConvRole, DType};
 use bilevel_plan::{DotLayout, Place, View};
 
 /// The maximum size of the im2col workspace in bytes.
@@ -20,7 +21,7 @@ const MIN_GEMM_SIDE: usize = 16;
 /// Returns the steps of a convolution of an image with a kernel of these types, written with the layout `out` and its
 /// element type.
 pub(crate) fn conv(
-    dims: &ConvDims,
+    (dims, role): (&ConvDims, ConvRole),
     operands: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to, cell): (&View, Place, Cell),
@@ -32,7 +33,7 @@ pub(crate) fn conv(
     }
     if let Some(dnn) = dnn {
         let algo = |geometry: &Geometry| dnn.algo(geometry);
-        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to, cell), algo, workspace) {
+        if let Some(works) = as_chosen((dims, role), operands, (dtype, factor), (out, to, cell), algo, workspace) {
             return works;
         }
     }
@@ -42,7 +43,7 @@ pub(crate) fn conv(
     let mut widened = |which: usize| match operands[which] {
         (narrow, Cell::Bf16) => {
             let place = workspace.take(narrow.view.count() * dtype.size());
-            works.push(Work::Kernel(gathered(narrow, Cell::Bf16, place, Some("wide_bf16"))));
+            works.push(Work::Kernel(gathered(&CudaCpp, narrow, Cell::Bf16, place, Some(RoundedStorage::WideBf16))));
             Elements { place, view: &dense[which] }
         }
         (elements, _) => elements,
@@ -68,14 +69,20 @@ fn by_ourselves(
     let merges = oh == 1 || ow == 1 || down == along * ow as isize;
     let of_channels = groups > 1 && kh * kw > plane && rows < MIN_GEMM_SIDE;
     if rows * inputs < MIN_GEMM_SIDE || of_channels || dtype == DType::I32 || terms == 0 || !merges {
-        return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), (out, to, cell)))];
+        return vec![Work::Kernel(convolution(
+            &CudaCpp,
+            dims,
+            (image, kernel),
+            (dtype, factor.precision()),
+            (out, to, cell),
+        ))];
     }
     let mut works = vec![];
     let weights = if is_dense(kernel.view) {
         (kernel.place, kernel.view.offset, dtype.into())
     } else {
         let place = workspace.take(kernel.view.count() * dtype.size());
-        works.push(Work::Kernel(gathered(kernel, dtype, place, None)));
+        works.push(Work::Kernel(gathered(&CudaCpp, kernel, dtype, place, None)));
         (place, 0, dtype.into())
     };
     let size = dtype.size();
@@ -85,7 +92,7 @@ fn by_ourselves(
     for first in (0..images).step_by(together) {
         let count = together.min(images - first);
         let shapes = ([kh, kw], [oh, ow]);
-        works.push(Work::Kernel(patches(dims, image, dtype, (first, count), shapes, (place, None))));
+        works.push(Work::Kernel(patches(&CudaCpp, dims, image, dtype, (first, count), shapes, place)));
         let step = if ow == 1 { down } else { along };
         let matrix = (terms * plane) as isize;
         let layout = DotLayout {
@@ -113,7 +120,7 @@ const LIBRARY_ALIGNMENT: isize = 16;
 /// Returns the steps of a convolution by its selected algorithm, with operands and result converted to the layout of
 /// the geometry; `None` if there is no such algorithm.
 fn as_chosen(
-    dims: &ConvDims,
+    conv: (&ConvDims, ConvRole),
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to, out_cell): (&View, Place, Cell),
@@ -123,7 +130,7 @@ fn as_chosen(
     if dtype != DType::F32 {
         return None;
     }
-    let form = canonical(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let form = canonical(conv, [image.view, kernel.view, out], factor != Factor::F32)?;
     let last = form.with_channels_last();
     let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(CanonicalConv::narrow);
     let (CanonicalConv { geometry, x, w, y }, algo) = [narrow, last, Some(form)]
@@ -149,17 +156,21 @@ fn as_chosen(
         let dense = workspace.take(view.count() * wanted.size());
         let there = Elements { place, view: &view };
         if is_result {
-            after.push(Work::Kernel(scattered((dense, wanted), there, cell)));
+            after.push(Work::Kernel(scattered(&CudaCpp, (dense, wanted), there, cell)));
         } else {
-            let written = (rounds || cell != wanted).then_some(wanted.rounded_name());
-            works.push(Work::Kernel(gathered(there, cell, dense, written)));
+            let written = (rounds || cell != wanted).then_some(RoundedStorage::of(wanted));
+            works.push(Work::Kernel(gathered(&CudaCpp, there, cell, dense, written)));
         }
         (dense, 0)
     });
     match algo {
         ConvAlgo::Library(convolved) => {
             let at = at.map(|(place, bytes)| Arg::Memory(place, bytes));
-            works.push(Work::Convolution { geometry, at, workspace: workspace.take(convolved.workspace) });
+            works.push(Work::Library(Call::Convolution {
+                geometry,
+                at,
+                workspace: workspace.take(convolved.workspace),
+            }));
         }
         ConvAlgo::Im2col(arrangement) => works.extend(as_gemm(&geometry, arrangement, at, workspace)),
     }
@@ -175,8 +186,9 @@ mod tests {
     use crate::conv::cudnn::PreparedConv;
     use crate::conv::im2col::Arrangement;
     use crate::runtime::dynlib::{Missing, found_libraries};
-    use crate::target::CudaTarget;
+    use crate::target::gpu_target;
     use crate::test_common::can_compile;
+    use bilevel_gpu::codegen::Renderer;
     use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
     use bilevel_plan::{Kind, Region, Schedule, channels_last};
 
@@ -184,10 +196,10 @@ mod tests {
 
     /// Returns the steps of each convolution of a program, with a library that supports everything, or without one.
     fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
-        let schedule = Schedule::new(program, &CudaTarget { channels_last: true, fuses_attention: true }).unwrap();
+        let schedule = Schedule::new(program, &gpu_target(true, true)).unwrap();
         let mut found = vec![];
         for node in &schedule.nodes {
-            let Kind::Conv(dims, precision) = &node.kind else { continue };
+            let Kind::Conv(dims, role, precision) = &node.kind else { continue };
             let factor = match precision {
                 Precision::Full => Factor::F32,
                 Precision::Tf32 => Factor::Tf32,
@@ -195,17 +207,22 @@ mod tests {
             };
             let read: Vec<(usize, &View)> = node.reads().collect();
             let operands = [read[0], read[1]].map(|(node, view)| {
-                let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
+                let cell = schedule.nodes[node].storage.into();
                 (Elements { place: HERE, view }, cell)
             });
-            let cell = if node.narrow { Cell::Bf16 } else { node.dtype.into() };
+            let cell = node.storage.into();
             let (out, types, space) = ((&node.layout, HERE, cell), (node.dtype, factor), &mut Workspace::new(None));
             found.push(match library {
-                true => {
-                    as_chosen(dims, operands, types, out, |_| Some(ConvAlgo::Library(PreparedConv::default())), space)
-                        .unwrap()
-                }
-                false => conv(dims, operands, types, out, None, space),
+                true => as_chosen(
+                    (dims, *role),
+                    operands,
+                    types,
+                    out,
+                    |_| Some(ConvAlgo::Library(PreparedConv::default())),
+                    space,
+                )
+                .unwrap(),
+                false => conv((dims, *role), operands, types, out, None, space),
             });
         }
         found
@@ -213,7 +230,9 @@ mod tests {
 
     /// Returns the geometry of each convolution by the library, and the number of kernels around it.
     fn moved(program: &Program) -> Vec<(Geometry, usize)> {
-        let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
+        let of = |work: &Work| {
+            if let Work::Library(Call::Convolution { geometry, .. }) = work { Some(*geometry) } else { None }
+        };
         let steps = convolutions(program, true);
         steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
     }
@@ -267,16 +286,16 @@ mod tests {
     #[test]
     fn conversions_to_and_from_bf16_compile() {
         let program = channels_last(&network(Precision::Bf16)).unwrap();
-        let mut sources = vec![];
+        let mut kernels = vec![];
         for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
             if let Work::Kernel(launch) = work {
-                sources.push(launch.source);
+                kernels.push(launch.kernel);
             }
         }
-        assert!(sources.iter().any(|source| source.contains("bf16* p") && source.contains("wide_bf16* p")));
+        let texts = kernels.iter().map(|kernel| CudaCpp.kernel(kernel, "kernel"));
+        assert!(texts.into_iter().any(|text| text.contains("bf16* p") && text.contains("wide_bf16* p")));
         if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
-            let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-            compile_all(&sources, Architecture(90), &Cache::at(None)).unwrap();
+            compile_all(&kernels, Architecture(90), &Cache::at(None)).unwrap();
         }
     }
 
@@ -304,10 +323,11 @@ mod tests {
                 .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
             let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
             let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
-            let works = as_chosen(&dims, operands, types, out, algo, space).unwrap();
+            let works = as_chosen((&dims, ConvRole::FPROP), operands, types, out, algo, space).unwrap();
             // The transposed kernel and the patches. The image is rounded before and the result after, to bf16 at once
             // if large enough; or images with channels first, in both directions.
-            let of = |work: &Work| if let Work::Gemm(product) = work { Some(product.factor) } else { None };
+            let of =
+                |work: &Work| if let Work::Library(Call::Gemm(product)) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
             assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");
         }

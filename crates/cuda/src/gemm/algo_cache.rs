@@ -3,7 +3,7 @@
 //! Each GEMM has an entry. One more entry lists recently used GEMMs, which the next process prepares in the background
 //! before it knows its programs.
 
-use crate::autotune::store::TuningStore;
+use crate::autotune::store::{Tunable, TuningStore};
 use crate::compile::disk_cache::Cache;
 use crate::gemm::key::{BYTES, GemmKey};
 use std::sync::{Mutex, PoisonError};
@@ -14,8 +14,28 @@ pub(crate) type Algo = [u64; 8];
 /// The maximum number of remembered GEMMs.
 const MAX_RECENT_GEMMS: usize = 128;
 /// Kinds of entries: the algorithm of a GEMM, and the recent GEMMs. Change the first if selection changes.
-const PRODUCT: &str = "product timed beside others in a graph";
-const USED: &str = "recent products";
+const PRODUCT: &str = "product with an epilogue, timed beside others in a graph";
+const USED: &str = "recent products with epilogues";
+
+impl Tunable for GemmKey {
+    type Choice = Algo;
+
+    fn kind(&self) -> &'static str {
+        PRODUCT
+    }
+
+    fn descriptor(&self) -> Vec<u64> {
+        self.words().to_vec()
+    }
+
+    fn write(choice: &Algo) -> Vec<u64> {
+        choice.to_vec()
+    }
+
+    fn read(numbers: &[u64]) -> Option<Algo> {
+        numbers.try_into().ok()
+    }
+}
 
 /// The algorithms selected on one GPU model with one library version.
 pub(crate) struct AlgoCache {
@@ -33,7 +53,7 @@ struct Recent {
 impl AlgoCache {
     pub fn new(cache: &Cache, device: &str, version: usize) -> Self {
         let kept = TuningStore::new(cache, device, version);
-        let bytes = kept.bytes(USED, "").unwrap_or_default();
+        let bytes = kept.bytes(USED, &[]).unwrap_or_default();
         let products = bytes.chunks_exact(BYTES).filter_map(|bytes| GemmKey::read(bytes.try_into().ok()?)).collect();
         AlgoCache { kept, recent: Mutex::new(Recent { products, dirty: false }) }
     }
@@ -45,12 +65,12 @@ impl AlgoCache {
 
     /// Returns the stored algorithm of a GEMM.
     pub fn get(&self, key: &GemmKey) -> Option<Algo> {
-        self.kept.numbers(PRODUCT, &format!("{key:?}"))?.try_into().ok()
+        self.kept.choice(key)
     }
 
     /// Stores the algorithm of a GEMM.
     pub fn put(&self, key: &GemmKey, algo: &Algo) {
-        self.kept.put_numbers(PRODUCT, &format!("{key:?}"), algo);
+        self.kept.put_choice(key, algo);
     }
 
     /// Returns the recently used GEMMs.
@@ -73,7 +93,7 @@ impl AlgoCache {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut recent.dirty) {
             let bytes: Vec<u8> = recent.products.iter().flat_map(GemmKey::bytes).collect();
-            self.kept.put_bytes(USED, "", &bytes);
+            self.kept.put_bytes(USED, &[], &bytes);
         }
     }
 }
@@ -84,7 +104,7 @@ mod tests {
     use crate::gemm::key::tests::example;
 
     #[test]
-    fn an_algorithm_is_found_only_by_the_same_gpu_and_version_and_a_damaged_one_is_ignored() {
+    fn an_algorithm_is_found_only_by_the_same_gpu_and_version() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(Some(folder.path().join("kernels")));
         let (algos, algo) = (AlgoCache::new(&cache, "gpu", 7), [1, 2, 3, 4, 5, 6, 7, u64::MAX]);
@@ -94,12 +114,6 @@ mod tests {
         assert_eq!(AlgoCache::new(&cache, "gpu", 8).get(&example(1)), None);
         assert_eq!(AlgoCache::new(&cache, "another gpu", 7).get(&example(1)), None);
         assert_eq!(algos.get(&example(2)), None);
-        for length in [0, 8, 63, 65, 72] {
-            algos.kept.put_bytes(PRODUCT, &format!("{:?}", example(1)), &vec![1; length]);
-            assert_eq!(algos.get(&example(1)), None, "{length} bytes");
-        }
-        algos.put(&example(1), &algo);
-        assert_eq!(algos.get(&example(1)), Some(algo));
     }
 
     #[test]

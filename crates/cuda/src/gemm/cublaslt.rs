@@ -37,10 +37,83 @@ pub(crate) struct Heuristic {
     workspace: usize,
 }
 
+/// The addresses and factors of a product C = α·A·B + β·C₀ + b.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GemmAddresses {
+    /// A, B and C.
+    pub a: u64,
+    pub b: u64,
+    pub c: u64,
+    /// The factor α.
+    pub alpha: f64,
+    /// C₀ and its factor β.
+    pub addend: Option<(u64, f64)>,
+    /// The row b, if the descriptor has one.
+    pub bias: Option<u64>,
+    /// The workspace.
+    pub workspace: u64,
+}
+
+impl GemmAddresses {
+    /// Returns those of a plain product.
+    pub fn plain([a, b, c, workspace]: [u64; 4]) -> Self {
+        GemmAddresses { a, b, c, alpha: 1.0, addend: None, bias: None, workspace }
+    }
+}
+
+/// The operation of a matrix product as the library describes it, destroyed when dropped.
+struct Description(sys::cublasLtMatmulDesc_t);
+
+/// An address of a bias for selecting algorithms, which depends on its alignment only.
+const ANY_BIAS: u64 = 16;
+
+impl Description {
+    /// Describes a product; the address of the bias is used if it has one.
+    fn new(key: &GemmKey, bias: u64) -> Result<Self> {
+        let describe = |e| failed("describe a product", e);
+        let (_, summed, compute) = types(key.factor);
+        let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+        // SAFETY: every attribute has its type and size.
+        unsafe {
+            let description = Description(result::create_matmul_desc(compute, summed).map_err(describe)?);
+            let set = |attribute, value: *const c_void, size| {
+                result::set_matmul_desc_attribute(description.0, attribute, value, size).map_err(describe)
+            };
+            let [a, b] = [key.matrices[0], key.matrices[1]].map(|matrix| i32::from(matrix.transposed));
+            set(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, (&raw const a).cast(), 4)?;
+            set(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, (&raw const b).cast(), 4)?;
+            if key.bias {
+                set(DescAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), 4)?;
+                set(DescAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias).cast(), 8)?;
+            }
+            Ok(description)
+        }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and used by nobody else.
+        let _ = unsafe { result::destroy_matmul_desc(self.0) };
+    }
+}
+
+/// Returns the types of operands and sums, and the compute type.
+fn types(factor: Factor) -> (sys::cudaDataType_t, sys::cudaDataType_t, sys::cublasComputeType_t) {
+    use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
+    match factor {
+        Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+        Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+        Factor::Half => (Type::CUDA_R_16F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+        Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+        Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+    }
+}
+
 /// A descriptor of a matrix product, destroyed when dropped.
 pub(crate) struct GemmDescriptor {
     key: GemmKey,
-    description: sys::cublasLtMatmulDesc_t,
+    description: Description,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
 }
 
@@ -92,7 +165,7 @@ impl Blas {
             let mut checked: sys::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
             let status = sys::cublasLtMatmulAlgoCheck(
                 self.handle,
-                descriptor.description,
+                descriptor.description.0,
                 a,
                 b,
                 c,
@@ -140,7 +213,7 @@ impl Blas {
             let [a, b, c] = descriptor.layouts;
             let asked = sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
-                descriptor.description,
+                descriptor.description.0,
                 a,
                 b,
                 c,
@@ -171,7 +244,7 @@ impl Blas {
     pub unsafe fn run(
         &self,
         prepared: &PreparedGemm,
-        addresses: [u64; 4],
+        addresses: &GemmAddresses,
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
@@ -186,28 +259,32 @@ impl Blas {
         &self,
         descriptor: &GemmDescriptor,
         offer: &Heuristic,
-        [a, b, c, workspace]: [u64; 4],
+        addresses: &GemmAddresses,
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
-        const ONE: (f32, f64) = (1.0, 1.0);
-        const ZERO: (f32, f64) = (0.0, 0.0);
+        let GemmAddresses { a, b, c, alpha, addend, bias, workspace } = *addresses;
+        let (addend, beta) = addend.unwrap_or((c, 0.0));
+        let factors = [(alpha as f32, alpha), (beta as f32, beta)];
         let double = descriptor.key.factor == Factor::F64;
-        let number = |pair: &'static (f32, f64)| -> *const c_void {
+        let [alpha, beta] = factors.each_ref().map(|pair| -> *const c_void {
             if double { (&raw const pair.1).cast() } else { (&raw const pair.0).cast() }
-        };
+        });
         let [of_a, of_b, of_c] = descriptor.layouts;
+        // Descriptors are shared by threads, so the address of a bias is in one of this call.
+        let own = bias.map(|bias| Description::new(&descriptor.key, bias)).transpose()?;
+        let description = own.as_ref().unwrap_or(&descriptor.description).0;
         // SAFETY: the caller's promise.
         unsafe {
             result::matmul(
                 self.handle,
-                descriptor.description,
-                number(&ONE),
-                number(&ZERO),
+                description,
+                alpha,
+                beta,
                 a as *const c_void,
                 of_a,
                 b as *const c_void,
                 of_b,
-                c as *const c_void,
+                addend as *const c_void,
                 of_c,
                 c as *mut c_void,
                 of_c,
@@ -224,27 +301,13 @@ impl Blas {
 impl GemmDescriptor {
     /// Creates the descriptor of a problem.
     pub fn new(key: &GemmKey) -> Result<Self> {
-        use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
-        let (operand, summed, compute) = match key.factor {
-            Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-            Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
-            Factor::Half => (Type::CUDA_R_16F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-            Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-            Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
-        };
-        let result_type = if key.narrow { Type::CUDA_R_16BF } else { summed };
+        let (operand, summed, _) = types(key.factor);
+        let result_type = if key.narrow { sys::cudaDataType_t::CUDA_R_16BF } else { summed };
         let ([a, b, c], stored, batch) = (key.matrices, key.stored(), key.batch);
         let describe = |e| failed("describe a product", e);
+        let description = Description::new(key, ANY_BIAS)?;
         // SAFETY: every attribute has its type and size, and everything created is destroyed with the descriptor.
         unsafe {
-            let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
-            for (attribute, matrix) in
-                [(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, a), (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, b)]
-            {
-                let operation = i32::from(matrix.transposed);
-                result::set_matmul_desc_attribute(description, attribute, (&raw const operation).cast(), 4)
-                    .map_err(describe)?;
-            }
             let layout =
                 |matrix: MatrixLayout, kind, (rows, columns): (usize, usize)| -> Result<sys::cublasLtMatrixLayout_t> {
                     let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
@@ -287,7 +350,6 @@ impl Drop for GemmDescriptor {
             for layout in self.layouts {
                 let _ = result::destroy_matrix_layout(layout);
             }
-            let _ = result::destroy_matmul_desc(self.description);
         }
     }
 }

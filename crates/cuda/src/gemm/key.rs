@@ -16,7 +16,9 @@ pub(crate) struct GemmKey {
     pub factor: Factor,
     /// Whether C has two bytes per element, as A and B have.
     pub narrow: bool,
-    /// The layouts of A, B and C.
+    /// Whether a bias is added to C.
+    pub bias: bool,
+    /// The layouts of A, B and C; what is added to C is aligned as C is.
     pub matrices: [MatrixLayout; 3],
 }
 
@@ -34,21 +36,23 @@ pub(crate) struct MatrixLayout {
 }
 
 /// The serialised size of a [`GemmKey`], in words and in bytes.
-const WORDS: usize = 18;
+const WORDS: usize = 19;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
 const FACTORS: [Factor; 5] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64, Factor::Half];
 
 impl GemmKey {
     pub fn new(product: &Gemm) -> Self {
-        let Gemm { m, n, k, batch, factor, narrow, a, b, c, .. } = *product;
+        let Gemm { m, n, k, batch, factor, narrow, a, b, c, affine, .. } = *product;
         let matrix_layout = |matrix: Matrix| MatrixLayout {
             transposed: matrix.transposed,
             leading: matrix.leading,
             batch_stride: matrix.batch_stride,
             alignment: matrix.alignment(),
         };
-        GemmKey { m, n, k, batch, factor, narrow, matrices: [a, b, c].map(matrix_layout) }
+        let mut matrices = [a, b, c].map(matrix_layout);
+        matrices[2].alignment = product.result_alignment();
+        GemmKey { m, n, k, batch, factor, narrow, bias: affine.bias.is_some(), matrices }
     }
 
     /// Returns the number of multiplications.
@@ -85,22 +89,25 @@ impl GemmKey {
         })
     }
 
+    /// Returns the key as numbers.
+    pub fn words(&self) -> [u64; WORDS] {
+        let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
+        let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow), usize::from(self.bias)];
+        let layouts = self.matrices.iter().flat_map(|layout| {
+            [usize::from(layout.transposed), layout.leading, layout.batch_stride, layout.alignment as usize]
+        });
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(sizes.into_iter().chain(layouts)).for_each(|(word, number)| *word = number as u64);
+        words
+    }
+
     /// Serialises the key.
     pub fn bytes(&self) -> [u8; BYTES] {
-        let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
-        let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow)];
-        let lie = self.matrices.iter().flat_map(|matrix_layout| {
-            [
-                usize::from(matrix_layout.transposed),
-                matrix_layout.leading,
-                matrix_layout.batch_stride,
-                matrix_layout.alignment as usize,
-            ]
-        });
         let mut bytes = [0; BYTES];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(sizes.into_iter().chain(lie)) {
-            place.copy_from_slice(&(number as u64).to_le_bytes());
-        }
+        bytes
+            .chunks_exact_mut(8)
+            .zip(self.words())
+            .for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
         bytes
     }
 
@@ -110,15 +117,16 @@ impl GemmKey {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?;
         }
-        let [m, n, k, batch, factor, narrow, lie @ ..] = words;
+        let [m, n, k, batch, factor, narrow, bias, layouts @ ..] = words;
         let truth = |word: usize| [false, true].get(word).copied();
         let matrix_layout = |i: usize| -> Option<MatrixLayout> {
-            let transposed = truth(lie[4 * i])?;
-            let alignment = u32::try_from(lie[4 * i + 3]).ok()?;
-            Some(MatrixLayout { transposed, leading: lie[4 * i + 1], batch_stride: lie[4 * i + 2], alignment })
+            let [transposed, leading, batch_stride, alignment] = layouts[4 * i..4 * i + 4] else { return None };
+            let alignment = u32::try_from(alignment).ok()?;
+            Some(MatrixLayout { transposed: truth(transposed)?, leading, batch_stride, alignment })
         };
         let matrices = [matrix_layout(0)?, matrix_layout(1)?, matrix_layout(2)?];
-        Some(GemmKey { m, n, k, batch, factor: *FACTORS.get(factor)?, narrow: truth(narrow)?, matrices })
+        let (factor, narrow, bias) = (*FACTORS.get(factor)?, truth(narrow)?, truth(bias)?);
+        Some(GemmKey { m, n, k, batch, factor, narrow, bias, matrices })
     }
 }
 
@@ -131,16 +139,16 @@ pub(crate) mod tests {
         let matrix_layout =
             |transposed, leading, batch_stride| MatrixLayout { transposed, leading, batch_stride, alignment: 256 };
         let matrices = [matrix_layout(false, 6, 42), matrix_layout(true, 3, 0), matrix_layout(false, 5, 15)];
-        GemmKey { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, matrices }
+        GemmKey { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, bias: false, matrices }
     }
 
     #[test]
     fn a_serialised_key_is_read_back() {
-        for (factor, narrow) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
-            let key = GemmKey { factor, narrow, ..example(4) };
+        for (factor, bit) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
+            let key = GemmKey { factor, narrow: bit, bias: !bit, ..example(4) };
             assert_eq!(GemmKey::read(&key.bytes()), Some(key));
         }
-        for (word, wrong) in [(4, 5), (5, 2), (6, 2), (9, u64::MAX)] {
+        for (word, wrong) in [(4, 5), (5, 2), (6, 2), (7, 2), (10, u64::MAX)] {
             let mut bytes = example(4).bytes();
             bytes[8 * word..8 * (word + 1)].copy_from_slice(&wrong.to_le_bytes());
             assert_eq!(GemmKey::read(&bytes), None, "word {word}");

@@ -1,12 +1,15 @@
 //! Lowers matrix products to cuBLASLt's form: column-major, with one batch stride. Other operands are copied first.
 
+use crate::codegen::cuda_cpp::CudaCpp;
 use crate::codegen::gemm::batched_mma::batched_mma;
-use crate::codegen::gemm::naive::product;
-use crate::codegen::{Arg, Cell, Elements, Launch, TransposeShape, VECTOR, gathered, scattered, transposed};
-use crate::compile::step::{Factor, Gemm, Matrix, Work};
-use crate::compile::workspace::Workspace;
+use crate::compile::step::{Call, Factor, Gemm, Matrix, Work};
+use bilevel_gpu::codegen::naive_gemm::{AffineStore, Start, product};
+use bilevel_gpu::codegen::{
+    Arg, Cell, Elements, Launch, RoundedStorage, TransposeShape, VECTOR, gathered, scattered, transposed,
+};
+use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::DType;
-use bilevel_plan::{DotLayout, Place, View};
+use bilevel_plan::{DotLayout, View};
 
 /// Smaller products are faster by a generated kernel than by launching the library's.
 pub(crate) const MIN_LIBRARY_MULTIPLICATIONS: usize = 1 << 15;
@@ -18,9 +21,6 @@ const LARGE_GEMM_MULTIPLICATIONS: usize = 1 << 26;
 /// The minimum m, n and k for which a tf32 product gains more from operands copied to fp16, or transposed to be
 /// contiguous along k, than the copy costs. Measured from 768 on.
 pub(crate) const MIN_COPIED_SIDE: usize = 256;
-
-/// The start of an operand: its place, the elements before the first, and the element type.
-pub(crate) type Start = (Place, isize, Cell);
 
 /// Returns the steps of a product. A bf16 result has bf16 operands, or operands that are rounded to bf16 here.
 pub(crate) fn dot(
@@ -43,7 +43,7 @@ pub(crate) fn dot(
     let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
     let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
     let Some((_, leading)) = result.filter(|_| !own) else {
-        return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
+        return vec![Work::Kernel(product(&CudaCpp, layout, (dtype, factor.precision()), a, b, c, None))];
     };
     // A result without a single batch stride is computed densely and then scattered.
     let Some(c_batch_stride) = batch_stride(&layout.batch, 2) else {
@@ -59,7 +59,7 @@ pub(crate) fn dot(
         let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
         let (shape, strides) = axes.unzip();
         let view = View { shape, strides, offset: c.1 };
-        works.push(Work::Kernel(scattered((place, c.2), Elements { place: c.0, view: &view }, c.2)));
+        works.push(Work::Kernel(scattered(&CudaCpp, (place, c.2), Elements { place: c.0, view: &view }, c.2)));
         return works;
     };
     let mut works = vec![];
@@ -81,8 +81,8 @@ pub(crate) fn dot(
         let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
         let size = if fits { start.2.size() } else { Cell::Bf16.size() };
         let place = workspace.take(view.count() * size);
-        let written = (!fits).then_some("bf16");
-        works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, start.2, place, written)));
+        let written = (!fits).then_some(RoundedStorage::Bf16);
+        works.push(Work::Kernel(gathered(&CudaCpp, Elements { place: start.0, view: &view }, start.2, place, written)));
         let batch_stride = if shared { 0 } else { rows * columns };
         Matrix {
             at: Arg::Memory(place, 0),
@@ -100,10 +100,46 @@ pub(crate) fn dot(
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
     let k = layout.k;
     let narrow = c.2 == Cell::Bf16;
-    let mut product = Gemm { m, n, k, batch, factor, narrow, a: left, b: right, c: result, workspace: space };
+    let mut product = Gemm {
+        m,
+        n,
+        k,
+        batch,
+        factor,
+        narrow,
+        a: left,
+        b: right,
+        c: result,
+        affine: AffineStore::NONE,
+        workspace: space,
+    };
     works.extend(along_the_sum(&mut product, workspace).map(Work::Kernel));
-    works.push(Work::Gemm(product));
+    works.push(Work::Library(Call::Gemm(product)));
     works
+}
+
+/// Returns the steps of a product that is stored after an affine map, by the library or, if it is small, by the generic
+/// kernel; `None` if neither can, as for a bias along the columns that the library sees.
+pub(crate) fn affine_dot(
+    layout: &DotLayout,
+    dtype: DType,
+    factor: Factor,
+    starts: (Start, Start, Start),
+    affine: AffineStore,
+    workspace: &mut Workspace,
+) -> Option<Vec<Work>> {
+    if layout.size(factor.precision()).multiplications() < MIN_LIBRARY_MULTIPLICATIONS {
+        let (a, b, c) = starts;
+        let launch = product(&CudaCpp, layout, (dtype, factor.precision()), a, b, c, Some(&affine));
+        return Some(vec![Work::Kernel(launch)]);
+    }
+    let mut works = dot(layout, dtype, factor, starts, workspace);
+    let Some(Work::Library(Call::Gemm(gemm))) = works.last_mut() else { return None };
+    // The library adds a bias to rows, which are columns here, and needs matrices of more than one row and column.
+    let has_rows = gemm.m == layout.n && gemm.n > 1 && gemm.m > 1 && gemm.k > 1;
+    let possible = !gemm.narrow && (affine.bias.is_none() || has_rows);
+    possible.then(|| gemm.affine = affine)?;
+    Some(works)
 }
 
 /// Copies the smaller operand of a tf32 product if neither is contiguous along k. Hopper's tensor instructions read
@@ -129,7 +165,7 @@ fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch
         leading: turned.stride,
         batch_stride: smaller.batch_stride,
     };
-    Some(transposed(lines, (place, bytes), to))
+    Some(transposed(&CudaCpp, lines, (place, bytes / size_of::<f32>() as isize), to))
 }
 
 /// Returns the bytes of workspace for this many multiplications.
@@ -177,7 +213,7 @@ fn batch_stride(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bilevel_plan::Region;
+    use bilevel_plan::{Place, Region};
 
     const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
 
@@ -189,7 +225,7 @@ mod tests {
     fn rows_by_rows_is_a_product_of_the_transposes_in_the_other_order() {
         let layout = DotLayout { m: 64, n: 48, k: 32, a: (32, 1), b: (48, 1), c: (48, 1), batch: vec![] };
         let works = products(&layout, Factor::F32);
-        let [Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
+        let [Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
         assert_eq!((p.m, p.n, p.k, p.batch), (48, 64, 32, 1));
         assert_eq!((p.a.transposed, p.a.leading, p.b.transposed, p.b.leading, p.c.leading), (false, 48, false, 32, 48));
     }
@@ -200,7 +236,7 @@ mod tests {
         let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
         let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };
         let works = products(&layout, Factor::F32);
-        let [Work::Kernel(_), Work::Kernel(_), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
+        let [Work::Kernel(_), Work::Kernel(_), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
         assert_eq!((p.batch, p.a.batch_stride, p.c.batch_stride), (6, 48 * 16, 48 * 48));
     }
 
@@ -215,7 +251,7 @@ mod tests {
         };
         for (m, n, of_a) in [(768, 3072, false), (3072, 768, true), (768, 768, true)] {
             let works = products(&layout(m, n, 1574), Factor::Tf32);
-            let [Work::Kernel(copy), Work::Gemm(p)] = &works[..] else { panic!("{works:?}") };
+            let [Work::Kernel(copy), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
             assert_eq!((p.m, p.n, p.k, copy.grid), (n, m, 1574, [25 * 12, 1]));
             let (copied, other) = if of_a { (p.a, p.b) } else { (p.b, p.a) };
             // Either both A and B are transposed, with B contiguous across k, or neither is.
@@ -223,7 +259,8 @@ mod tests {
             assert_eq!((copied.leading, other.leading), (1576, m.max(n)));
             assert!(copied.at != other.at && copied.alignment() >= 16);
         }
-        let as_it_is = |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Gemm(_)]);
+        let as_it_is =
+            |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Library(Call::Gemm(_))]);
         let large = layout(768, 768, 1576);
         for factor in [Factor::F32, Factor::Tf32] {
             assert_eq!(as_it_is(&large, factor), factor == Factor::F32);

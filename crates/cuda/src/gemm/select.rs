@@ -5,7 +5,7 @@ use crate::autotune::select::fastest;
 use crate::compile::disk_cache::Cache;
 use crate::compile::step::Gemm;
 use crate::gemm::algo_cache::AlgoCache;
-use crate::gemm::cublaslt::{Blas, GemmDescriptor, Heuristic, PreparedGemm};
+use crate::gemm::cublaslt::{Blas, GemmAddresses, GemmDescriptor, Heuristic, PreparedGemm};
 use crate::gemm::key::GemmKey;
 use crate::runtime::device::{Device, DeviceContext};
 use bilevel_graph::Result;
@@ -154,8 +154,11 @@ impl PreparedGemms {
         let [a, b, c] = key.extents();
         let trial = Trial::new(device, [a, b, c, key.workspace_bytes()])?;
         let start = |number: usize, branch: usize| -> Result<()> {
+            let plain = GemmAddresses::plain(trial.places(branch));
+            // A row of a bias is shorter than A.
+            let addresses = GemmAddresses { bias: key.bias.then_some(plain.a), ..plain };
             // SAFETY: the addresses are those of operands of the product's size, and of its workspace.
-            unsafe { self.blas.start(descriptor, &heuristics[number], trial.places(branch), device.stream(branch)) }
+            unsafe { self.blas.start(descriptor, &heuristics[number], &addresses, device.stream(branch)) }
         };
         Ok(fastest(&trial, heuristics.len(), start))
     }

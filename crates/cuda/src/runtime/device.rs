@@ -6,7 +6,9 @@ use crate::compile::stats::Clock;
 use crate::conv::cudnn::Dnn;
 use crate::gemm::select::GemmSelector;
 use crate::runtime::dynlib::{Missing, open_meanwhile, require};
-use crate::schedule::loop_pipeline::PIPELINE_STREAMS;
+use bilevel_gpu::codegen::Kernel;
+use bilevel_gpu::schedule::pipeline::PIPELINE_STREAMS;
+use bilevel_gpu::schedule::streams::STREAMS;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::internal_error;
 use cudarc::driver::{result, sys};
@@ -16,8 +18,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// The number of streams for concurrent work within a step; more gain nothing (decision 020).
-pub(crate) const STREAMS: usize = 3;
 /// The priority of streams on the critical path; others have 0, and lower is more urgent.
 const HIGH_PRIORITY: i32 = -1;
 /// The index of the main stream.
@@ -59,13 +59,13 @@ pub(crate) struct Device {
     pub clock: Clock,
 }
 
-/// Loaded kernels by their text, and loaded modules by their cache key.
+/// The functions of loaded kernels, and loaded modules by their cache key.
 #[derive(Default)]
 struct Kernels {
-    by_text: HashMap<String, Function>,
+    functions: HashMap<Arc<Kernel>, Function>,
     modules: HashMap<String, sys::CUmodule>,
-    /// Texts that a thread is compiling.
-    claimed: HashSet<String>,
+    /// Kernels that a thread is compiling.
+    claimed: HashSet<Arc<Kernel>>,
 }
 
 /// A loaded kernel.
@@ -339,18 +339,19 @@ impl Device {
         self.scratch_bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the kernels with these texts, compiled and loaded if necessary. Concurrent callers share the work: each
-    /// compiles texts that no other claims.
-    pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
+    /// Returns the functions of these kernels, compiled and loaded if necessary. Concurrent callers share the work: each
+    /// compiles kernels that no other claims.
+    pub fn functions(&self, wanted: &[Arc<Kernel>]) -> Result<Vec<Function>> {
         self.enter()?;
         loop {
-            self.load(&Claimed::new(self, sources))?;
+            self.load(&Claimed::new(self, wanted))?;
             let mut kernels = self.kernels();
-            while sources.iter().any(|source| kernels.claimed.contains(*source)) {
+            while wanted.iter().any(|kernel| kernels.claimed.contains(kernel)) {
                 kernels = self.loaded.wait(kernels).unwrap_or_else(PoisonError::into_inner);
             }
             // If another thread failed, this one tries again and returns the error.
-            let found: Option<Vec<Function>> = sources.iter().map(|text| kernels.by_text.get(*text).copied()).collect();
+            let found: Option<Vec<Function>> =
+                wanted.iter().map(|kernel| kernels.functions.get(kernel).copied()).collect();
             if let Some(found) = found {
                 return Ok(found);
             }
@@ -363,12 +364,11 @@ impl Device {
 
     /// Compiles and loads the claimed kernels.
     fn load(&self, claimed: &Claimed) -> Result<()> {
-        let texts: Vec<&str> = claimed.texts.iter().map(String::as_str).collect();
-        if texts.is_empty() {
+        if claimed.kernels.is_empty() {
             return Ok(());
         }
-        let units = compile_all(&texts, self.architecture, &self.cache)?;
-        let Kernels { by_text, modules, .. } = &mut *self.kernels();
+        let units = compile_all(&claimed.kernels, self.architecture, &self.cache)?;
+        let Kernels { functions, modules, .. } = &mut *self.kernels();
         for unit in units {
             let module = match modules.get(&unit.key) {
                 Some(module) => *module,
@@ -386,7 +386,7 @@ impl Device {
                 // SAFETY: the module was loaded above.
                 let function = unsafe { result::module::get_function(module, name) };
                 let function = Function(function.map_err(|e| failed("find a kernel", e))?);
-                by_text.insert(texts[kernel].to_string(), function);
+                functions.insert(claimed.kernels[kernel].clone(), function);
             }
         }
         Ok(())
@@ -415,26 +415,22 @@ fn open_products(context: DeviceContext, cache: Cache, device: String) -> JoinHa
 /// Kernels that one thread compiles exclusively; released when dropped, whatever the outcome.
 struct Claimed<'a> {
     device: &'a Device,
-    texts: Vec<String>,
+    kernels: Vec<Arc<Kernel>>,
 }
 
 impl<'a> Claimed<'a> {
-    /// Claims those of these texts that are neither loaded nor claimed, in sorted order.
-    fn new(device: &'a Device, sources: &[&str]) -> Self {
-        let kernels = &mut *device.kernels();
-        let unknown = sources.iter().filter(|text| !kernels.by_text.contains_key(**text));
-        let mut texts: Vec<String> =
-            unknown.filter(|text| !kernels.claimed.contains(**text)).map(|text| text.to_string()).collect();
-        texts.sort_unstable();
-        texts.dedup();
-        kernels.claimed.extend(texts.iter().cloned());
-        Claimed { device, texts }
+    /// Claims those of these kernels that are neither loaded nor claimed, in their order.
+    fn new(device: &'a Device, wanted: &[Arc<Kernel>]) -> Self {
+        let known = &mut *device.kernels();
+        let unknown = wanted.iter().filter(|kernel| !known.functions.contains_key(*kernel));
+        let kernels = unknown.filter(|kernel| known.claimed.insert((*kernel).clone())).cloned().collect();
+        Claimed { device, kernels }
     }
 }
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        self.device.kernels().claimed.retain(|text| self.texts.binary_search(text).is_err());
+        self.device.kernels().claimed.retain(|kernel| !self.kernels.contains(kernel));
         self.device.loaded.notify_all();
     }
 }

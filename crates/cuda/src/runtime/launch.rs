@@ -1,11 +1,11 @@
 //! Submits the work of a step to a stream.
 
-use crate::codegen::{Arg, Launch};
-use crate::compile::step::Work;
+use crate::compile::step::{Call, Work};
 use crate::conv::cudnn::PreparedConv;
-use crate::gemm::cublaslt::PreparedGemm;
+use crate::gemm::cublaslt::{GemmAddresses, PreparedGemm};
 use crate::runtime::device::{Device, Function, failed};
-use bilevel_graph::{DType, Result};
+use bilevel_gpu::codegen::{Arg, Launch};
+use bilevel_graph::Result;
 use bilevel_plan::{Place, internal_error};
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
@@ -26,24 +26,37 @@ pub(crate) enum PreparedLaunch {
 pub(crate) unsafe fn start(
     device: &Arc<Device>,
     (work, ready): (&Work, &PreparedLaunch),
-    (address, error): (impl Fn(Place) -> u64, u64),
+    (address, error): (impl Fn(Place) -> u64 + Copy, u64),
     branch: usize,
 ) -> Result<()> {
     let stream = device.stream(branch);
     let at = |arg: Arg| match arg {
         Arg::Memory(place, bytes) => address(place).wrapping_add_signed(bytes as i64),
-        Arg::Error => error,
         _ => 0,
     };
     // SAFETY: the caller's promise.
     unsafe {
         match (work, ready) {
-            (Work::Kernel(kernel), PreparedLaunch::Kernel(function)) => launch(kernel, *function, at, stream),
-            (Work::Gemm(product), PreparedLaunch::Gemm(prepared)) => {
-                let addresses = [at(product.a.at), at(product.b.at), at(product.c.at), address(product.workspace)];
-                device.products()?.blas().run(prepared, addresses, stream)
+            (Work::Kernel(kernel), PreparedLaunch::Kernel(function)) => {
+                launch(kernel, *function, &kernel.words(address, error), stream)
             }
-            (Work::Convolution { at: places, workspace, .. }, PreparedLaunch::Convolution(convolved)) => {
+            (Work::Library(Call::Gemm(product)), PreparedLaunch::Gemm(prepared)) => {
+                let [addend, bias] = product.added().map(|arg| arg.map(&at));
+                let addresses = GemmAddresses {
+                    a: at(product.a.at),
+                    b: at(product.b.at),
+                    c: at(product.c.at),
+                    alpha: product.affine.alpha,
+                    addend: addend.zip(product.affine.addend.map(|(_, beta)| beta)),
+                    bias,
+                    workspace: address(product.workspace),
+                };
+                device.products()?.blas().run(prepared, &addresses, stream)
+            }
+            (
+                Work::Library(Call::Convolution { at: places, workspace, .. }),
+                PreparedLaunch::Convolution(convolved),
+            ) => {
                 let [x, w, y] = places.map(at);
                 let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                 dnn.run(convolved, [x, w, y, address(*workspace)], branch)
@@ -64,29 +77,11 @@ const DEFAULT_SMEM_BYTES: u32 = 48 << 10;
 ///
 /// # Safety
 /// As for [`start`].
-unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, stream: sys::CUstream) -> Result<()> {
-    let long = launch.source.starts_with("typedef u64 U;");
-    // Each argument occupies eight bytes, in the representation of its kernel type.
-    let words: Vec<[u8; 8]> = launch
-        .args
-        .iter()
-        .map(|&arg| {
-            let mut word = [0; 8];
-            match arg {
-                Arg::Memory(..) | Arg::Error => word = at(arg).to_ne_bytes(),
-                Arg::Count(count) if long => word = count.to_ne_bytes(),
-                Arg::Count(count) => word[..4].copy_from_slice(&(count as u32).to_ne_bytes()),
-                Arg::Number(DType::F64, value) => word = value.to_ne_bytes(),
-                Arg::Number(DType::F32, value) => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
-                Arg::Number(DType::I32, value) => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
-            }
-            word
-        })
-        .collect();
+unsafe fn launch(launch: &Launch, function: Function, words: &[[u8; 8]], stream: sys::CUstream) -> Result<()> {
     // A batched launch takes all arguments as one array.
-    let given = if launch.parts > 1 { &words[..1] } else { &words[..] };
+    let given = if launch.kernel.batch > 1 { &words[..1] } else { words };
     let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
-    let ([x, y], z, block) = (launch.grid, launch.parts, launch.block);
+    let ([x, y], z, block) = (launch.grid, launch.kernel.batch as u32, launch.kernel.block);
     if launch.shared > DEFAULT_SMEM_BYTES {
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.

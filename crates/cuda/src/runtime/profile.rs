@@ -1,10 +1,11 @@
 //! Descriptions and profiles of compiled programs.
 
-use crate::compile::step::{Span, Step, Work};
+use crate::compile::step::{Call, Step, Work};
 use crate::runtime::capture::Captured;
 use crate::runtime::device::BRANCH;
 use crate::runtime::run::{CudaRun, GraphSegment};
-use crate::schedule::streams::{critical_path, dependencies};
+use bilevel_gpu::compile::step::Span;
+use bilevel_gpu::schedule::streams::{critical_path, dependencies};
 use bilevel_graph::{Result, Runnable};
 
 impl CudaRun {
@@ -19,7 +20,7 @@ impl CudaRun {
             self.planned.plan.persistent_bytes,
             self.planned.plan.arena_bytes,
             self.planned.plan.kernels().count(),
-            self.planned.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
+            self.planned.plan.kernels().map(|launch| &launch.kernel).collect::<std::collections::HashSet<_>>().len()
         );
         memory
             + &part("once", &self.planned.plan.prologue)
@@ -77,24 +78,22 @@ pub struct Profiled {
 fn described(step: &Step) -> String {
     match &step.work {
         Work::Kernel(launch) => {
-            let body: Vec<&str> = launch.source.lines().skip(2).collect();
-            let first = body.iter().find(|line| line.contains("op_") || line.contains("draw")).unwrap_or(&"");
             let megabytes = |spans: &[Span]| spans.iter().map(|span| span.bytes).sum::<usize>() as f64 / 1e6;
             format!(
-                "kernel {}x{} of {}, {:.1} MB read, {:.1} written, {} lines: {}",
+                "kernel {}x{} of {}, {:.1} MB read, {:.1} written, {} statements, {:?}",
                 launch.grid[0],
                 launch.grid[1],
-                launch.block,
+                launch.kernel.block,
                 megabytes(&step.reads),
                 megabytes(&step.writes),
-                body.len(),
-                first.trim()
+                launch.kernel.length(),
+                launch.kernel.parts.iter().collect::<Vec<_>>()
             )
         }
-        Work::Gemm(p) => {
+        Work::Library(Call::Gemm(p)) => {
             format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
         }
-        Work::Convolution { geometry, .. } => format!("convolution {geometry:?}"),
+        Work::Library(Call::Convolution { geometry, .. }) => format!("convolution {geometry:?}"),
         Work::Copy { bytes, .. } => format!("copy of {bytes} bytes"),
     }
 }

@@ -1,19 +1,22 @@
 //! Executes a compiled program: bound to buffers, for a range of steps.
 
-use crate::compile::failure_record;
-use crate::compile::plan::{MemoryBudget, Plan, plan_with};
+use crate::compile::plan::{Plan, plan_with};
 use crate::compile::stats::Phase;
-use crate::compile::step::{Step, Work};
+use crate::compile::step::{Call, Step, Work};
 use crate::conv::cudnn::Dnn;
 use crate::gemm::select::GemmSelector;
 use crate::runtime::buffer::CudaStorage;
 use crate::runtime::capture::Captured;
-use crate::runtime::device::{BRANCH, Device, DeviceMemory, Function, QUEUE, STREAMS, failed};
+use crate::runtime::device::{BRANCH, Device, DeviceMemory, Function, QUEUE, failed};
 use crate::runtime::events::Events;
 use crate::runtime::launch::{PreparedLaunch, start};
-use crate::schedule::loop_pipeline::{LoopPipeline, PIPELINE_STREAMS, PipelinePart};
-use crate::schedule::loop_stages::{StagedLoop, Stages};
-use crate::schedule::streams::{StreamSlot, assign_streams};
+use crate::target::H200;
+use bilevel_gpu::codegen::Kernel;
+use bilevel_gpu::compile::failure_record;
+use bilevel_gpu::compile::plan::{MemoryBudget, PlannedBytes};
+use bilevel_gpu::schedule::pipeline::{PIPELINE_STREAMS, PipelinePart, SoftwarePipeline, Window};
+use bilevel_gpu::schedule::streams::STREAMS;
+use bilevel_gpu::schedule::streams::{StreamSlot, assign_streams};
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
 use bilevel_plan::{IndexCheck, Place, Region, internal_error};
 use cudarc::driver::{result, sys};
@@ -38,7 +41,8 @@ pub(crate) struct Executable {
     body: Body,
     carry_only: Option<Body>,
     finish: Vec<PreparedLaunch>,
-    pipeline_launches: Option<PipelineLaunches>,
+    /// By part, the launches of a pipeline's own steps.
+    pipeline_launches: Option<[Vec<PreparedLaunch>; 4]>,
     kept: DeviceMemory,
     error: DeviceMemory,
     graphs: Vec<Recorded>,
@@ -67,16 +71,16 @@ impl CompiledPlan {
         let fuses_attention = device.architecture.has_fused_attention();
         let plan = device.clock.time(Phase::Planning, || plan_with(program, dnn, fuses_attention, space))?;
         device.expect_scratch(plan.arena_bytes);
-        let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
+        let kernels: Vec<Arc<Kernel>> = plan.kernels().map(|launch| launch.kernel.clone()).collect();
         // Kernel compilation uses the cores while GEMM trials use the GPU.
         let functions = std::thread::scope(|scope| {
-            let functions = scope.spawn(|| device.clock.time(Phase::Kernels, || device.functions(&sources)));
+            let functions = scope.spawn(|| device.clock.time(Phase::Kernels, || device.functions(&kernels)));
             let chosen = device.clock.time(Phase::Products, || choose_products(&plan, device));
             let functions = functions.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             chosen.map(|()| functions)
         })?;
         let slots = [&plan.prologue, &plan.body, plan.carry_only.as_deref().unwrap_or(&[])]
-            .map(|steps| assign_streams(steps, STREAMS));
+            .map(|steps| assign_streams(&H200, steps, STREAMS));
         Ok(CompiledPlan { plan, functions, slots })
     }
 }
@@ -85,49 +89,17 @@ impl CompiledPlan {
 fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.enter()?;
     for step in plan.steps() {
-        if let Work::Gemm(product) = &step.work {
+        if let Work::Library(Call::Gemm(product)) = &step.work {
             device.products()?.prepare(product, device).map_err(|error| error.at(step.location))?;
         }
     }
     device.products().map(GemmSelector::flush)
 }
 
-/// The planned memory of a program, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlannedBytes {
-    /// Inputs and outputs, which other programs may share.
-    pub bound: usize,
-    /// Persistent memory.
-    pub kept: usize,
-    /// The arena, which programs share in turn.
-    pub arena: usize,
-    /// The peak of live bytes, with inputs and outputs: a lower bound of any layout.
-    pub lower_bound: usize,
-}
-
 /// Prepared launches and their stream slots.
 pub(crate) struct Body {
     pub ready: Vec<PreparedLaunch>,
     slots: Vec<StreamSlot>,
-}
-
-/// The prepared launches of a pipeline.
-struct PipelineLaunches {
-    full: Vec<PreparedLaunch>,
-    carry_only: Vec<PreparedLaunch>,
-    first: Vec<PreparedLaunch>,
-    last: Vec<PreparedLaunch>,
-}
-
-impl PipelineLaunches {
-    fn ready(&self, part: PipelinePart) -> &PreparedLaunch {
-        match part {
-            PipelinePart::Full(number) => &self.full[number],
-            PipelinePart::CarryOnly(number) => &self.carry_only[number],
-            PipelinePart::First(number) => &self.first[number],
-            PipelinePart::Last(number) => &self.last[number],
-        }
-    }
 }
 
 /// The part of a program that a graph contains.
@@ -139,15 +111,8 @@ pub(crate) enum GraphSegment {
     Step,
     /// An iteration whose outputs are not needed.
     CarryOnly,
-    /// Several overlapped iterations.
-    Pipeline {
-        /// The number of iterations.
-        count: usize,
-        /// Whether the outputs of the last one are needed.
-        shows: bool,
-    },
-    /// Stages of iterations, and whether the outputs of the newest are needed.
-    Stages(Stages, bool),
+    /// A window of a pipelined loop.
+    Pipeline(Window),
 }
 
 /// A graph captured for certain addresses.
@@ -163,7 +128,7 @@ unsafe impl Send for Executable {}
 impl Executable {
     /// Allocates memory for a compiled program. If that fails, replans for sequential steps if they need less.
     pub fn new(compiled: CompiledPlan, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        let takes_more = compiled.plan.pipeline.is_some() || compiled.plan.staged.is_some();
+        let takes_more = compiled.plan.pipeline.is_some();
         match Self::with_memory(compiled, device) {
             Err(Error { kind: ErrorKind::OutOfMemory { .. }, .. }) if takes_more => {
                 Self::with_memory(CompiledPlan::within(MemoryBudget::Minimal, program, dnn, device)?, device)
@@ -181,11 +146,11 @@ impl Executable {
                 Work::Kernel(_) => {
                     functions.next().map(PreparedLaunch::Kernel).ok_or_else(|| internal_error("a kernel"))
                 }
-                Work::Gemm(product) => {
+                Work::Library(Call::Gemm(product)) => {
                     let prepared = device.products()?.prepare(product, device);
                     prepared.map(PreparedLaunch::Gemm).map_err(|error| error.at(step.location))
                 }
-                Work::Convolution { geometry, .. } => {
+                Work::Library(Call::Convolution { geometry, .. }) => {
                     let dnn = device.dnn().ok_or_else(|| internal_error("cuDNN"))?;
                     let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
                     Ok(PreparedLaunch::Convolution(convolved))
@@ -197,13 +162,10 @@ impl Executable {
         let (prologue, initial_casts, body) = (ready(&plan.prologue)?, ready(&plan.initial_casts)?, ready(&plan.body)?);
         let carry_only = plan.carry_only.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
-        let pipeline_launches = match &plan.pipeline {
-            Some(LoopPipeline { full, carry_only, first, last, .. }) => Some(PipelineLaunches {
-                full: ready(full)?,
-                carry_only: ready(carry_only.as_deref().unwrap_or(&[]))?,
-                first: ready(first)?,
-                last: ready(last)?,
-            }),
+        let pipeline_launches = match plan.pipeline.as_ref().and_then(SoftwarePipeline::own_steps) {
+            Some([first, carry_only, full, last]) => {
+                Some([ready(first)?, ready(carry_only)?, ready(full)?, ready(last)?])
+            }
             None => None,
         };
         let (kept, error) = (
@@ -290,23 +252,10 @@ impl Executable {
         let stream = self.device.stream(BRANCH);
         // SAFETY: the caller's promise; all streams join the first one before the capture ends.
         unsafe {
-            match (segment, &self.plan.pipeline, &self.pipeline_launches) {
-                (GraphSegment::Pipeline { count, shows }, Some(pipeline), Some(pipeline_launches)) => {
-                    let pipelined_steps = pipeline.unrolled(count, shows);
-                    let works = pipelined_steps
-                        .iter()
-                        .map(|pipelined| (&pipelined.step, pipeline_launches.ready(pipelined.part), &pipelined.slot));
-                    Captured::new(stream, || self.record_steps(works, bases, &mut events))
-                }
-                (GraphSegment::Stages(stages, shows), ..) => {
-                    let staged = self.plan.staged.as_ref().ok_or_else(|| internal_error("the stages of a step"))?;
-                    let ((full, body), (carry_only, carry_only_body)) =
-                        (self.segment(GraphSegment::Step), self.segment(GraphSegment::CarryOnly));
-                    let slots = staged.slots(stages, [full, carry_only], shows);
-                    let works = slots.iter().map(|(all, number, slot)| {
-                        let (steps, body) = if *all { (full, body) } else { (carry_only, carry_only_body) };
-                        (&steps[*number], &body.ready[*number], slot)
-                    });
+            match (segment, &self.plan.pipeline) {
+                (GraphSegment::Pipeline(window), Some(pipeline)) => {
+                    let steps = pipeline.unrolled(window, (&self.plan.body, self.plan.carry_only.as_deref()));
+                    let works = steps.iter().map(|of| (&of.step, self.pipelined(of.part), &of.slot));
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
                 _ => {
@@ -315,6 +264,20 @@ impl Executable {
                     let works = works.map(|((step, ready), slot)| (step, ready, slot));
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
+            }
+        }
+    }
+
+    /// Returns the prepared launch of a pipelined step: one of the pipeline's own, or one of the plan's.
+    fn pipelined(&self, part: PipelinePart) -> &PreparedLaunch {
+        match (&self.pipeline_launches, part) {
+            (Some([first, ..]), PipelinePart::First(number)) => &first[number],
+            (Some([_, carry_only, ..]), PipelinePart::CarryOnly(number)) => &carry_only[number],
+            (Some([_, _, full, _]), PipelinePart::Full(number)) => &full[number],
+            (Some([.., last]), PipelinePart::Last(number)) => &last[number],
+            (None, PipelinePart::CarryOnly(number)) => &self.carry_only.as_ref().unwrap_or(&self.body).ready[number],
+            (None, PipelinePart::First(number) | PipelinePart::Full(number) | PipelinePart::Last(number)) => {
+                &self.body.ready[number]
             }
         }
     }
@@ -411,7 +374,8 @@ impl Executable {
         let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
         let bases = self.bases(bindings, arena);
         let queue = device.queue();
-        let mut succeeded = false;
+        // The last window was checked; and the first error of a window that was run again.
+        let (mut succeeded, mut first_error) = (false, None);
         // SAFETY: the caller holds all buffers, and this thread holds the main stream.
         unsafe {
             self.forget_failure()?;
@@ -420,25 +384,28 @@ impl Executable {
                 self.start(step, ready, &bases, QUEUE)?;
             }
             let mut next = steps.start;
-            if self.plan.staged.is_some() && !steps.is_empty() {
-                self.run_staged(steps.clone(), shows, &bases)?;
-                next = steps.end;
-            }
             while next < steps.end {
                 let left = (steps.end - next) as usize;
                 let count = self.plan.pipeline.as_ref().map_or(left, |pipeline| pipeline.length(left));
                 let (some, shows) = (next..next + count as u32, shows && count == left);
                 next = some.end;
-                if self.pipeline_launches.is_none() || count == 1 {
+                let pipeline = self.plan.pipeline.as_ref();
+                let undoes = pipeline.is_some_and(SoftwarePipeline::undoes_failed_windows);
+                let Some(windows) = pipeline.and_then(|pipeline| pipeline.windows(count, shows)) else {
                     succeeded = false;
                     self.run_sequentially(some, shows, &bases)?;
                     continue;
-                }
+                };
                 self.count_from(some.start, &bases)?;
-                self.graph(GraphSegment::Pipeline { count, shows }, &bases)?.start(queue)?;
-                succeeded = self.failure().is_ok();
-                if !succeeded {
-                    // A failed pipeline changes nothing. Its steps are rerun sequentially up to the one that fails.
+                for window in windows {
+                    self.graph(GraphSegment::Pipeline(window), &bases)?.start(queue)?;
+                }
+                if undoes {
+                    first_error = self.failure().err();
+                    succeeded = first_error.is_none();
+                }
+                if undoes && !succeeded {
+                    // A failed window changes nothing. Its steps are rerun sequentially up to the one that fails.
                     self.forget_failure()?;
                     self.run_sequentially(some, shows, &bases)?;
                     break;
@@ -451,8 +418,9 @@ impl Executable {
             }
         }
         drop(scratch);
-        // Pipelines have been checked already.
-        if succeeded { Ok(()) } else { self.failure().inspect_err(|_| self.prologue_of = None) }
+        let done = if succeeded { Ok(()) } else { self.failure() };
+        // What failed in the prologue does not fail again in the steps that are rerun.
+        done.and(first_error.map_or(Ok(()), Err)).inspect_err(|_| self.prologue_of = None)
     }
 
     /// Submits these steps sequentially.
@@ -469,23 +437,9 @@ impl Executable {
         Ok(())
     }
 
-    /// Submits these steps, each late stage overlapped with the next early stage.
-    unsafe fn run_staged(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
-        let (queue, last) = (self.device.queue(), steps.end - 1);
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.count_from(steps.start, bases)?;
-            for number in steps.clone() {
-                let stages = if number == steps.start { Stages::First } else { Stages::Overlapped };
-                self.graph(GraphSegment::Stages(stages, shows && number == last), bases)?.start(queue)?;
-            }
-            self.graph(GraphSegment::Stages(Stages::Last, shows), bases)?.start(queue)
-        }
-    }
-
     /// Writes the step number.
     unsafe fn count_from(&self, step: u32, bases: &[u64]) -> Result<()> {
-        let late = self.plan.staged.as_ref().and_then(StagedLoop::late_counter);
+        let late = self.plan.pipeline.as_ref().and_then(SoftwarePipeline::late_counter);
         for place in self.plan.counter.into_iter().chain(late) {
             // SAFETY: the address is in the program's own memory.
             unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }

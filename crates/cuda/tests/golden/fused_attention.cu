@@ -1,5 +1,5 @@
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
+__device__ __forceinline__ void part(const u32 blocks, const U n0, float* p1, bf16* p2) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
     const U e = b * 4;
@@ -10,31 +10,11 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
     store_bf16<4>(p2 + e, v1);
 }
-
-typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
-    U b = (U)blockIdx.x * 256 + threadIdx.x;
-    if (b >= n0) return;
-    const U e = b * 4;
-    float m0[4];
-    load<float, 4>(p1 + ((I)e), m0);
-    float v1[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
-    store_bf16<4>(p2 + e, v1);
-}
-
-typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
-    U b = (U)blockIdx.x * 256 + threadIdx.x;
-    if (b >= n0) return;
-    const U e = b * 4;
-    float m0[4];
-    load<float, 4>(p1 + ((I)e), m0);
-    float v1[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
-    store_bf16<4>(p2 + e, v1);
+struct Own { u64 blocks; alignas(8) U n0; alignas(8) float* p1; alignas(8) bf16* p2; };
+struct All { Own own[3]; };
+extern "C" __global__ void __launch_bounds__(256) kernel(const All all) {
+    const Own& own = all.own[blockIdx.z];
+    if (blockIdx.x < own.blocks) part((u32)own.blocks, own.n0, own.p1, own.p2);
 }
 
 typedef u32 U; typedef int I;

@@ -3,9 +3,10 @@
 
 use super::draws::Draws;
 use crate::error::{Error, Result};
-use bilevel::{Array, Classes, Shots};
+use bilevel::Array;
+use bilevel::data::{Classes, Shots};
 
-/// N-way K-shot episodes, one per row. Rows and labels are `i32` and go class by class, as in [`bilevel::Episode`].
+/// N-way K-shot episodes, one per row. Rows and labels are `i32` and go class by class, as in [`bilevel::data::Episode`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Episodes {
     /// Rows to train on, `[episodes, N·K]`.
@@ -23,7 +24,8 @@ pub struct Episodes {
 /// Draws `count` episodes: N different classes each, and K + Q different rows of each class.
 ///
 /// ```
-/// use bilevel::{Classes, Key, Shots};
+/// use bilevel::Key;
+/// use bilevel::data::{Classes, Shots};
 /// use bilevel_data::prepare::episodes;
 /// let labels: Vec<i32> = (0..20).map(|row| row % 4).collect();
 /// let shots = Shots { ways: 2, support: 1, query: 3 };

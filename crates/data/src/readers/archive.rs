@@ -69,7 +69,7 @@ fn visit_folder(input: &Input, folder: &Path, wanted: &dyn Fn(&str) -> bool, vis
     let mut allowance = Allowance::stored(&input.limits());
     for path in files_in(folder, &input.limits())?.into_iter().filter(|path| wanted(path)) {
         let place = folder.join(&path);
-        let file = bilevel::whole_file::open_regular(&place).map_err(Error::io("read", &place))?;
+        let file = bilevel::files::whole_file::open_regular(&place).map_err(Error::io("read", &place))?;
         let bytes = allowance.read_all(&place.display().to_string(), file)?;
         visit(path, bytes)?;
     }

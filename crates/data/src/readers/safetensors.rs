@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 /// Reads all arrays of a file by name. 16-bit floats become 32-bit ones, booleans 0 and 1.
 ///
 /// ```
-/// use bilevel::{Array, Leaf, save_tree};
+/// use bilevel::files::save_tree;
+/// use bilevel::{Array, Leaf};
 /// use bilevel_data::readers::safetensors;
 /// let path = std::env::temp_dir().join(format!("bilevel-doc-data-{}.safetensors", std::process::id()));
 /// save_tree(&Leaf(Array::from_f32([2], vec![1.5, 2.5])?), &path)?;

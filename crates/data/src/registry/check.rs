@@ -68,7 +68,7 @@ pub fn check(dataset: &Dataset, root: impl AsRef<Path>) -> Result<Vec<(String, F
 pub fn check_file(file: &Remote, folder: &Path) -> Result<FileState> {
     let path = folder.join(file.name);
     let failed = Error::io("read", &path);
-    let open = match bilevel::whole_file::open_regular(&path) {
+    let open = match bilevel::files::whole_file::open_regular(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(FileState::Missing),
         open => open.map_err(&failed)?,
     };

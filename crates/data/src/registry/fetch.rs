@@ -74,7 +74,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
     let path = folder.join(format!(".{}.part", file.name));
     let failed = Error::io("write", &path);
     let refuse = |reason: String| Error::Download { url: file.url.into(), reason };
-    bilevel::whole_file::refuse_irregular(&path).map_err(&failed)?;
+    bilevel::files::whole_file::refuse_irregular(&path).map_err(&failed)?;
     let mut part = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(&failed)?;
     if matches!(part.try_lock(), Err(TryLockError::WouldBlock)) {
         return Err(refuse("another process is downloading it".into()));

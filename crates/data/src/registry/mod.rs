@@ -97,7 +97,7 @@ pub fn find(name: &str) -> Result<&'static Dataset> {
 /// What was probably meant, or the names there are.
 pub(crate) fn suggestion(name: &str) -> String {
     let names = || list().iter().map(|dataset| dataset.name);
-    match bilevel::nearest(name, names()) {
+    match bilevel::errors::nearest(name, names()) {
         Some(near) => format!("; did you mean '{near}'?"),
         None => format!("; there is {}", names().collect::<Vec<_>>().join(", ")),
     }

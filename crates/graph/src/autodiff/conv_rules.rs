@@ -10,6 +10,7 @@
 //! And for the kernel, w̄\[k\] = Σₒ x\[k·kernel_dilation + o·stride − low\]·ȳ\[o\]: a convolution of x with ȳ as the kernel
 //! (kernel dilation = stride), stride = kernel_dilation, the same low. The high padding makes the length come out right.
 
+use crate::ir::conv_role::ConvRole;
 use crate::ir::op::ConvDims;
 use crate::tensor::Tensor;
 
@@ -19,7 +20,7 @@ fn spread(n: usize, by: usize) -> i64 {
 }
 
 /// Cotangent of the image.
-pub(crate) fn conv_image(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> Tensor {
+pub(crate) fn conv_image(dims: &ConvDims, role: ConvRole, [x, w]: [Tensor; 2], g: Tensor) -> Tensor {
     let (groups, shape) = (dims.groups, w.shape());
     let (out, inner) = (shape[0], shape[1]);
     let swapped = if groups == 1 {
@@ -46,11 +47,11 @@ pub(crate) fn conv_image(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> Te
         kernel_dilation: dims.kernel_dilation,
         groups,
     };
-    correlate(g, swapped.reverse([2, 3]), transposed)
+    correlate(g, swapped.reverse([2, 3]), transposed, role.of_image())
 }
 
 /// Cotangent of the kernel.
-pub(crate) fn conv_kernel(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> Tensor {
+pub(crate) fn conv_kernel(dims: &ConvDims, role: ConvRole, [x, w]: [Tensor; 2], g: Tensor) -> Tensor {
     let (groups, shape) = (dims.groups, x.shape());
     let (batch, channels) = (shape[0], shape[1] / groups);
     // Channels become the batch and the batch becomes the contracted channels, group by group.
@@ -78,7 +79,7 @@ pub(crate) fn conv_kernel(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> T
         kernel_dilation: dims.stride,
         groups,
     };
-    correlate(image, g.transpose([1, 0, 2, 3]), transposed).transpose([1, 0, 2, 3])
+    correlate(image, g.transpose([1, 0, 2, 3]), transposed, role.of_kernel()).transpose([1, 0, 2, 3])
 }
 
 /// A convolution with the larger of its operands as the image. The transposes of a transpose meet a small image under a
@@ -86,14 +87,14 @@ pub(crate) fn conv_kernel(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> T
 ///
 ///   o·stride = i·image_dilation − k·kernel_dilation + low, and with both reversed the roles of i and k change places,
 ///   low becoming low + (I−1)·image_dilation − (K−1)·kernel_dilation, and high likewise.
-fn correlate(image: Tensor, kernel: Tensor, dims: ConvDims) -> Tensor {
+fn correlate(image: Tensor, kernel: Tensor, dims: ConvDims, role: ConvRole) -> Tensor {
     let larger = |i: usize| {
         let image = spread(image.dim(2 + i), dims.image_dilation[i]);
         spread(kernel.dim(2 + i), dims.kernel_dilation[i]) - image
     };
     let (down, across) = (larger(0), larger(1));
     if dims.groups != 1 || down + across <= 0 {
-        return image.conv(kernel, dims);
+        return image.conv_in_role(kernel, dims, role);
     }
     let padding = |i: usize, larger: i64| (dims.padding[i].0 - larger, dims.padding[i].1 - larger);
     let exchanged = ConvDims {
@@ -103,5 +104,5 @@ fn correlate(image: Tensor, kernel: Tensor, dims: ConvDims) -> Tensor {
         kernel_dilation: dims.image_dilation,
         groups: 1,
     };
-    kernel.reverse([2, 3]).conv(image.reverse([2, 3]), exchanged).transpose([1, 0, 2, 3])
+    kernel.reverse([2, 3]).conv_in_role(image.reverse([2, 3]), exchanged, role.exchanged()).transpose([1, 0, 2, 3])
 }

@@ -12,8 +12,8 @@
 //! anything else. The walk also keeps account of signs, and so knows whether G is positive semidefinite by construction.
 
 use crate::Result;
-use crate::autodiff::transform::{Derivatives, gradient, jvp, vjp};
-use crate::autodiff::vjp_rules::has_no_derivative;
+use crate::autodiff::transform::{Derivatives, jvp, pulled_back, scalar_loss, vjp};
+use crate::autodiff::vjp_rules::differentiable;
 use crate::ir::graph::{GraphData, NodeId, common_graph, with_graph};
 use crate::ir::op::{BinaryOp, Op, RandomKind, ReduceOp, UnaryOp};
 use crate::tensor::Tensor;
@@ -73,7 +73,7 @@ impl GaussNewton {
             let variables: HashSet<NodeId> = wrt.iter().map(|t| t.node_id()).collect();
             for id in 0..=last {
                 let node = &data.nodes[id];
-                let reached = node.inputs.iter().any(|&i| active[i as usize]) && !has_no_derivative(&node.op);
+                let reached = differentiable(&node.op, &node.inputs).iter().any(|&i| active[i as usize]);
                 active[id] = variables.contains(&(id as NodeId)) || (reached && node.meta.dtype.is_float());
             }
             let mut walk =
@@ -103,11 +103,13 @@ impl GaussNewton {
         let joint = [&outputs[..], wrt].concat();
         let moved = jvp(outputs, wrt, v)?;
         let along: Vec<Option<Tensor>> = moved.into_iter().chain(v.iter().copied().map(Some)).collect();
-        // Each of the outputs counts as a variable of its own, so these are the partial derivatives of F.
-        let slopes = gradient(self.loss, &joint)?;
+        // Each of the outputs counts as a variable of its own, so these are the partial derivatives of F. Where the loss has been
+        // simplified past an output, that part of it counts as a direct function of the variables.
+        let loss = scalar_loss("gauss_newton", self.loss)?;
+        let slopes = pulled_back(&[loss], &[loss.ones_like()], &joint)?;
         let (slopes, along): (Vec<Tensor>, Vec<Tensor>) =
             slopes.into_iter().zip(along).filter_map(|(s, a)| s.zip(a)).unzip();
-        let mut bent = vjp(&slopes, &along, &joint)?;
+        let mut bent = pulled_back(&slopes, &along, &joint)?;
         let direct = bent.split_off(outputs.len());
         let (below, pulled): (Vec<Tensor>, Vec<Tensor>) =
             outputs.iter().zip(bent).filter_map(|(output, bent)| Some((*output, bent?))).unzip();
@@ -280,8 +282,8 @@ fn sign_within(data: &GraphData, id: NodeId, looks: &Cell<usize>) -> Sign {
         Op::Constant(_) => Sign::Negative,
         Op::Iota(_) | Op::Random(RandomKind::Uniform, _) | Op::CheckIndex(_) => Sign::Positive,
         Op::Unary(UnaryOp::Neg) => of(0).times(Sign::Negative),
-        Op::Unary(UnaryOp::Exp | UnaryOp::Abs | UnaryOp::Sqrt | UnaryOp::Sigmoid) => Sign::Positive,
-        Op::Unary(UnaryOp::Recip | UnaryOp::Tanh | UnaryOp::Erf) => of(0),
+        Op::Unary(UnaryOp::Exp | UnaryOp::Abs | UnaryOp::Sqrt | UnaryOp::Sigmoid | UnaryOp::Erfc) => Sign::Positive,
+        Op::Unary(UnaryOp::Recip | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Atan) => of(0),
         Op::Unary(UnaryOp::Log1p | UnaryOp::Expm1) => positive_if(of(0) == Sign::Positive),
         Op::Binary(op) if op.is_comparison() => Sign::Positive,
         Op::Binary(BinaryOp::Mul) if inputs[0] == inputs[1] => Sign::Positive,

@@ -1,12 +1,15 @@
 //! Derivatives of whole graphs. One transform, [`vjp`], carries everything: a forward product is the vjp of the vjp, which
 //! is linear in its cotangent, and second-order products are vjps of gradients.
 
-use crate::autodiff::vjp_rules::{has_no_derivative, pullback};
-use crate::ir::graph::{common_graph, new_input, with_graph};
+use crate::autodiff::custom;
+use crate::autodiff::primals::primals;
+use crate::autodiff::vjp_rules::{differentiable, pullback};
+use crate::ir::graph::{GraphData, bypass, common_graph, new_input, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::Op;
 use crate::tensor::Tensor;
 use crate::{Error, ErrorKind, Result};
+use std::collections::HashSet;
 
 /// A derivative with respect to each of several tensors: `None` where it is structurally zero, that is, where no path of
 /// differentiable operations leads from the tensor to the result.
@@ -15,7 +18,10 @@ pub type Derivatives = Vec<Option<Tensor>>;
 /// The vector-Jacobian product: Σᵢ cotangentᵢᵀ·∂outputᵢ/∂wrtⱼ for every j.
 ///
 /// `wrt` may be any tensors, not only inputs; each counts as an independent variable, so a derivative does not flow
-/// through one of them into another.
+/// through one of them into another. A tensor is its expression: the derivative with respect to a computed one is by all equal
+/// expressions of equal operands, wherever they were written. If simplification has removed a computed tensor from an expression that
+/// the outputs contain, as −(a − b) is b − a and no longer contains a − b, the derivative is an error;
+/// [`as_variable`](Tensor::as_variable) makes a tensor that is neither shared nor simplified.
 ///
 /// ```
 /// use bilevel_graph::{vjp, DType, Graph};
@@ -28,6 +34,15 @@ pub type Derivatives = Vec<Option<Tensor>>;
 /// ```
 pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<Derivatives> {
     check_pairs("vjp", "output", "cotangent", outputs, cotangents)?;
+    let all = [outputs, cotangents, wrt].concat();
+    if let Some(graph) = common_graph("vjp", &all)? {
+        require_no_bypass(graph, outputs, wrt)?;
+    }
+    pulled_back(outputs, cotangents, wrt)
+}
+
+/// As [`vjp`], by the expressions that the graph has, simplified or not.
+pub(crate) fn pulled_back(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<Derivatives> {
     let all = [outputs, cotangents, wrt].concat();
     let Some(graph) = common_graph("vjp", &all)? else { return Ok(vec![]) };
     let Some(last) = outputs.iter().map(|t| t.node_id()).max() else { return Ok(vec![None; wrt.len()]) };
@@ -42,7 +57,7 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
         }
         for id in 0..active.len() {
             let node = &data.nodes[id];
-            let reached = node.inputs.iter().any(|&i| active[i as usize]) && !has_no_derivative(&node.op);
+            let reached = differentiable(&node.op, &node.inputs).iter().any(|&i| active[i as usize]);
             active[id] |= reached && node.meta.dtype.is_float();
         }
         let operands: Vec<(Op, Vec<u32>)> = (0..active.len())
@@ -58,6 +73,8 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
     })
     .unwrap_or_default();
 
+    let places = primals(graph, &operands, wrt);
+    let primal = |id: u32| places.get(&id).copied().unwrap_or_else(|| Tensor::new(graph, id));
     let mut pending: Vec<Vec<Tensor>> = vec![vec![]; active.len()];
     for (output, &cotangent) in outputs.iter().zip(cotangents) {
         pending[output.node_id() as usize].push(cotangent);
@@ -74,16 +91,75 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
         }
         let (op, inputs) = &operands[id];
         let _line = Deriving::of(y);
-        let x: Vec<Tensor> = inputs.iter().map(|&i| Tensor::new(graph, i)).collect();
-        for (which, input) in x.iter().enumerate() {
-            if active[input.node_id() as usize]
+        let (x, y): (Vec<Tensor>, Tensor) = (inputs.iter().map(|&i| primal(i)).collect(), primal(id as u32));
+        if let (Op::Custom(rule), [_, x @ ..]) = (op, &x[..]) {
+            let found = custom::cotangents(*rule, x, y, cotangent)?;
+            let of_active = inputs[1..].iter().zip(found).filter(|(input, _)| active[**input as usize]);
+            of_active.for_each(|(&input, cotangent)| pending[input as usize].extend(cotangent));
+            continue;
+        }
+        for (which, &input) in inputs.iter().enumerate() {
+            if active[input as usize]
                 && let Some(contribution) = pullback(op, &x, y, cotangent, which)
             {
-                pending[input.node_id() as usize].push(contribution.check()?);
+                pending[input as usize].push(contribution.check()?);
             }
         }
     }
     Ok(found)
+}
+
+/// Refuses derivatives by computed tensors that simplification has removed from an expression the outputs contain: a part of the
+/// derivative would be lost.
+fn require_no_bypass(graph: u32, outputs: &[Tensor], wrt: &[Tensor]) -> Result<()> {
+    let lost = with_graph(graph, |data| {
+        let suspects: Vec<&Tensor> = wrt.iter().filter(|t| data.bypassed.contains_key(&t.node_id())).collect();
+        if suspects.is_empty() {
+            return None;
+        }
+        let reaching = reaching(data, outputs, wrt);
+        suspects.into_iter().find_map(|t| {
+            // A rewritten expression may have been rewritten again.
+            let mut pending = data.bypassed[&t.node_id()].clone();
+            let mut seen = HashSet::new();
+            while let Some(id) = pending.pop() {
+                if reaching.get(id as usize) == Some(&true) {
+                    return Some((*t, data.nodes[id as usize].location));
+                }
+                if seen.insert(id) {
+                    pending.extend(data.bypassed.get(&id).into_iter().flatten());
+                }
+            }
+            None
+        })
+    });
+    let Some((tensor, line)) = lost.flatten() else { return Ok(()) };
+    let reason = format!(
+        "the derivative by this computed tensor is not determined: at {}:{} an expression of it was simplified to one that does \
+         not contain it; compute with x.as_variable() in its place, and derive by that",
+        line.file(),
+        line.line()
+    );
+    let operands = vec![(tensor.dtype(), tensor.shape())];
+    let kind = ErrorKind::Operation { operation: "vjp".into(), operands, reason };
+    Err(Error { kind, location: tensor.node().map(|node| node.location) })
+}
+
+/// By node up to the last output: whether an output depends on it differentiably, other than through one of these variables.
+fn reaching(data: &GraphData, outputs: &[Tensor], variables: &[Tensor]) -> Vec<bool> {
+    let last = outputs.iter().map(|t| t.node_id() as usize + 1).max().unwrap_or(0);
+    let mut reaching = vec![false; last];
+    outputs.iter().for_each(|t| reaching[t.node_id() as usize] = true);
+    for id in (0..last).rev() {
+        if variables.iter().any(|t| t.node_id() as usize == id) {
+            reaching[id] = false;
+        }
+        if reaching[id] {
+            let node = &data.nodes[id];
+            differentiable(&node.op, &node.inputs).iter().for_each(|&i| reaching[i as usize] = true);
+        }
+    }
+    reaching
 }
 
 /// While it lives, nodes are made in the name of the line that made the node being derived.
@@ -143,7 +219,33 @@ pub fn jvp(outputs: &[Tensor], wrt: &[Tensor], tangents: &[Tensor]) -> Result<De
         .collect();
     let pulled = vjp(outputs, &u, wrt)?;
     let (pulled, tangents) = present(&pulled, tangents);
-    vjp(&pulled, &tangents, &u)
+    let moved = vjp(&pulled, &tangents, &u)?;
+    require_linear(&moved, &u)?;
+    Ok(moved)
+}
+
+/// Refuses a forward product that contains the cotangents it was derived by: a custom rule was not linear in them.
+fn require_linear(moved: &[Option<Tensor>], u: &[Tensor]) -> Result<()> {
+    let Some(first) = u.first() else { return Ok(()) };
+    let found: Vec<Tensor> = moved.iter().flatten().copied().collect();
+    let is_linear = with_graph(first.graph_id(), |data| {
+        let mut pending: Vec<u32> =
+            if data.rules.is_empty() { vec![] } else { found.iter().map(|t| t.node_id()).collect() };
+        let mut seen = vec![false; data.nodes.len()];
+        while let Some(id) = pending.pop() {
+            if !std::mem::replace(&mut seen[id as usize], true) {
+                pending.extend(&data.nodes[id as usize].inputs);
+            }
+        }
+        !u.iter().any(|t| seen[t.node_id() as usize])
+    });
+    if is_linear.unwrap_or(true) {
+        return Ok(());
+    }
+    let reason =
+        "a custom rule on the way is not linear in the cotangent, so that there is no forward product; use vjp";
+    let operands = found.iter().map(|t| (t.dtype(), t.shape())).collect();
+    Err(Error::new(ErrorKind::Operation { operation: "jvp".into(), operands, reason: reason.into() }))
 }
 
 /// The Hessian-vector product ∂²loss/∂wrt²·v.
@@ -182,7 +284,7 @@ fn present(derivatives: &[Option<Tensor>], partners: &[Tensor]) -> (Vec<Tensor>,
     derivatives.iter().zip(partners).filter_map(|(d, &p)| d.map(|d| (d, p))).unzip()
 }
 
-fn scalar_loss(operation: &str, loss: Tensor) -> Result<Tensor> {
+pub(crate) fn scalar_loss(operation: &str, loss: Tensor) -> Result<Tensor> {
     let loss = loss.check()?;
     let reason = match () {
         _ if loss.len() != 1 => "the loss must be a single number; sum or average it first",
@@ -283,5 +385,9 @@ fn join_pieces(tensors: &mut Vec<Tensor>) -> Option<Tensor> {
         }
         None => true,
     });
-    Some(parts[0].concat(&parts[1..], axis))
+    let joined = parts[0].concat(&parts[1..], axis);
+    for (piece, _) in &pieces {
+        bypass(*piece, joined);
+    }
+    Some(joined)
 }

@@ -3,9 +3,11 @@
 
 use crate::DType;
 use crate::autodiff::conv_rules::{conv_image, conv_kernel};
-use crate::ir::op::{BinaryOp, DotDims, Op, ReduceOp, UnaryOp};
+use crate::ir::graph::{NodeId, refuse};
+use crate::ir::op::{BinaryOp, BlockOp, DotDims, Op, ReduceOp, UnaryOp};
 use crate::shape::{inverse_permutation, other_axes};
 use crate::tensor::Tensor;
+use std::f64::consts::FRAC_2_SQRT_PI;
 
 /// True where the derivative with respect to every operand is structurally zero.
 pub(crate) fn has_no_derivative(op: &Op) -> bool {
@@ -14,7 +16,17 @@ pub(crate) fn has_no_derivative(op: &Op) -> bool {
         Op::Binary(op) => op.is_comparison(),
         Op::Convert(to) => *to == DType::I32,
         Op::StopGradient | Op::CheckIndex(_) | Op::ArgMax(_) | Op::WindowArgMax(_) | Op::Random(..) => true,
+        Op::Block(BlockOp::ArgSort | BlockOp::ScatterArgMax { .. }) => true,
         _ => false,
+    }
+}
+
+/// The operands through which a derivative can flow: of a custom node all but its value.
+pub(crate) fn differentiable<'a>(op: &Op, inputs: &'a [NodeId]) -> &'a [NodeId] {
+    match op {
+        _ if has_no_derivative(op) => &[],
+        Op::Custom(_) => inputs.get(1..).unwrap_or_default(),
+        _ => inputs,
     }
 }
 
@@ -63,13 +75,28 @@ pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize
         Op::Dot(dims, _) => dot_right(dims, x[0], x[1], g),
         // An image without elements is all padding.
         Op::Conv(..) if x[0].is_empty() => x[which].zeros_like(),
-        Op::Conv(dims, _) if which == 0 => conv_image(dims, x[0], x[1], g),
-        Op::Conv(dims, _) => conv_kernel(dims, x[0], x[1], g),
+        Op::Conv(dims, role, _) if which == 0 => conv_image(dims, *role, [x[0], x[1]], g),
+        Op::Conv(dims, role, _) => conv_kernel(dims, *role, [x[0], x[1]], g),
         Op::Gather { batch } if which == 0 => g.scatter_add(x[1], *batch, x[0].dim(*batch)),
         Op::ScatterAdd { batch, .. } if which == 1 => g.gather(x[0], *batch),
         Op::Gather { .. } | Op::ScatterAdd { .. } => return None,
         Op::CumSum { axis, reverse } => g.cumsum_from(*axis, !reverse),
-        Op::Input(_) | Op::Constant(_) | Op::Iota(_) => return None,
+        Op::Host(call) => match call.function().pullback(x, g, which) {
+            Ok(cotangent) => cotangent?,
+            Err(reason) => refuse(call.function().name(), x, reason),
+        },
+        Op::Block(BlockOp::Cholesky) => cholesky(y, g),
+        Op::Block(BlockOp::TriangularSolve { lower, transposed }) => {
+            let of_b = x[0].triangular_solve(g, *lower, !transposed);
+            match (which, transposed) {
+                (0, false) => triangle(-of_b.matmul(y.t()), *lower),
+                (0, true) => triangle(-y.matmul(of_b.t()), *lower),
+                _ => of_b,
+            }
+        }
+        Op::Block(BlockOp::ArgSort | BlockOp::ScatterArgMax { .. }) => return None,
+        // `vjp` asks the rule of a custom node for the cotangents of all operands at once.
+        Op::Input(_) | Op::Constant(_) | Op::Iota(_) | Op::Custom(_) => return None,
         Op::StopGradient | Op::CheckIndex(_) | Op::ArgMax(_) | Op::WindowArgMax(_) | Op::Random(..) => return None,
     })
 }
@@ -87,9 +114,13 @@ fn unary(op: UnaryOp, x: Tensor, y: Tensor, g: Tensor) -> Option<Tensor> {
         UnaryOp::Log1p => g / (x + 1.0),
         UnaryOp::Sin => g * x.cos(),
         UnaryOp::Cos => -(g * x.sin()),
+        UnaryOp::Atan => g / (x * x + 1.0),
         UnaryOp::Tanh => g * (1.0 - y * y),
         UnaryOp::Sigmoid => g * (y * (1.0 - y)),
-        UnaryOp::Erf => g * ((-(x * x)).exp() * std::f64::consts::FRAC_2_SQRT_PI),
+        UnaryOp::Erf => g * ((-(x * x)).exp() * FRAC_2_SQRT_PI),
+        UnaryOp::Erfc => g * ((-(x * x)).exp() * -FRAC_2_SQRT_PI),
+        UnaryOp::LnGamma => g * x.digamma(),
+        UnaryOp::Digamma => g * x.polygamma(1),
     })
 }
 
@@ -112,6 +143,9 @@ fn binary(op: BinaryOp, a: Tensor, b: Tensor, y: Tensor, g: Tensor, which: usize
             let log = positive.select(a, 1.0).log();
             positive.select(g * y * log, 0.0)
         }
+        // Only whole orders have a value.
+        (BinaryOp::Polygamma, 0) => return None,
+        (BinaryOp::Polygamma, _) => g * (a + 1.0).binary(BinaryOp::Polygamma, b),
         (BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le, _) => return None,
     })
 }
@@ -130,6 +164,25 @@ fn first_largest(x: Tensor, axes: &[usize]) -> Tensor {
     let chosen = rows.argmax(last).broadcast((0..last).collect::<Vec<_>>(), &flat);
     let mask = chosen.iota_like(last).equal(chosen).convert(x.dtype());
     mask.reshape(ordered.shape()).transpose(inverse_permutation(&perm))
+}
+
+/// The lower or the upper triangle of matrices, with zeros elsewhere.
+fn triangle(x: Tensor, lower: bool) -> Tensor {
+    let (row, column) = (x.iota_like(x.rank() - 2), x.iota_like(x.rank() - 1));
+    if lower { column.less_equal(row).select(x, 0.0) } else { row.less_equal(column).select(x, 0.0) }
+}
+
+/// With A = L·Lᵀ and Φ the lower triangle with half of the diagonal: M = L⁻ᵀ·Φ(Lᵀ·g)·L⁻¹ and ∂/∂A = 2Φ(½(M + Mᵀ)), which is for the
+/// lower triangle of A alone (Murray, "Differentiation of the Cholesky decomposition", 2016).
+fn cholesky(l: Tensor, g: Tensor) -> Tensor {
+    let half = |x: Tensor| {
+        let (row, column) = (x.iota_like(x.rank() - 2), x.iota_like(x.rank() - 1));
+        column.less(row).select(x, column.equal(row).select(x * 0.5, 0.0))
+    };
+    let inner = half(l.t().matmul(triangle(g, true)));
+    let left = l.triangular_solve(inner, true, true);
+    let m = l.triangular_solve(left.t(), true, true).t();
+    half(m + m.t())
 }
 
 /// With y = [batch, free a, free b]: ∂/∂a = g·b over b's free axes, its axes put in a's order.

@@ -18,6 +18,7 @@
 
 mod agreement;
 mod case;
+mod domain;
 pub(crate) mod failures;
 pub(crate) mod rng;
 pub(crate) mod suite;

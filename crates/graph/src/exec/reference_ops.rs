@@ -1,7 +1,8 @@
 //! The primitives on whole arrays in plain index arithmetic, one formula each. Nothing here is meant to be fast.
 
+use crate::exec::block_ops::{self, Blocks};
 use crate::ir::infer::Meta;
-use crate::ir::op::{ConvDims, DotDims, Op, RandomKind, ReduceOp, WindowDims};
+use crate::ir::op::{BlockOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, WindowDims};
 use crate::ir::program::ProgramNode;
 use crate::shape::{element_count, for_each_index, other_axes};
 use crate::{DType, Error, ErrorKind, Precision, Result, random, scalar};
@@ -91,6 +92,12 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
         Op::Constant(bits) => fill(meta, |_| f64::from_bits(*bits)),
         Op::Iota(axis) => fill(meta, |i| i[*axis] as f64),
         Op::Random(kind, stream) => draw(*kind, *stream, x[0], x[1], meta),
+        Op::Host(call) => {
+            let operands: Vec<&[f64]> = x.iter().map(|operand| operand.values).collect();
+            let mut result = vec![0.0; element_count(&meta.shape)];
+            call.evaluate(&operands, &mut result, line)?;
+            result.into_iter().map(|value| scalar::round(value, meta.dtype)).collect()
+        }
         Op::Unary(op) => fill(meta, |i| scalar::unary(*op, x[0].at(i), meta.dtype)),
         Op::Binary(op) => fill(meta, |i| scalar::binary(*op, x[0].at(i), x[1].at(i), meta.dtype)),
         Op::Select => fill(meta, |i| if x[0].at(i) != 0.0 { x[1].at(i) } else { x[2].at(i) }),
@@ -101,7 +108,7 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
             }
             x[0].values.to_vec()
         }
-        Op::StopGradient | Op::Reshape => x[0].values.to_vec(),
+        Op::StopGradient | Op::Custom(_) | Op::Reshape => x[0].values.to_vec(),
         Op::Transpose(perm) => fill(meta, |i| {
             let mut from = vec![0; perm.len()];
             for (out, &p) in perm.iter().enumerate() {
@@ -123,10 +130,11 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
         Op::Reduce(op, axes) => reduce(*op, x[0], axes, meta),
         Op::ArgMax(axis) => argmax(x[0], *axis, meta),
         Op::Dot(dims, precision) => dot(x[0], x[1], dims, *precision, meta),
-        Op::Conv(dims, precision) => conv(x[0], x[1], dims, *precision, meta),
+        Op::Conv(dims, _, precision) => conv(x[0], x[1], dims, *precision, meta),
         Op::Gather { batch } => gather(x[0], x[1], *batch, meta, line)?,
         Op::ScatterAdd { batch, size } => scatter_add(x[0], x[1], *batch, *size, meta, line)?,
         Op::WindowArgMax(dims) => window_argmax(x[0], dims, meta),
+        Op::Block(op) => block(*op, x, meta),
         Op::CumSum { axis, reverse } => fill(meta, |i| {
             let range = if *reverse { i[*axis]..meta.shape[*axis] } else { 0..i[*axis] + 1 };
             let mut from = i.to_vec();
@@ -136,6 +144,29 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
             })
         }),
     })
+}
+
+/// The operation on one block of each operand after the other.
+fn block(op: BlockOp, x: &[Operand], meta: &Meta) -> Vec<f64> {
+    let shapes: Vec<&[usize]> = x.iter().map(|x| &x.meta.shape[..]).collect();
+    let blocks = Blocks::of(op, &shapes, &meta.shape);
+    let part = |operand: usize, number: usize| {
+        let length = blocks.operands[operand];
+        x.get(operand).map_or(&[][..], |x| &x.values[number * length..(number + 1) * length])
+    };
+    let mut values = vec![0.0; element_count(&meta.shape)];
+    for number in 0..blocks.count {
+        let (a, b, to) = (part(0, number), part(1, number), &mut values[number * blocks.result..][..blocks.result]);
+        match op {
+            BlockOp::ArgSort => block_ops::argsort(a, to),
+            BlockOp::ScatterArgMax { .. } => block_ops::scatter_argmax(a, b, to),
+            BlockOp::Cholesky => block_ops::cholesky(a, blocks.n, to),
+            BlockOp::TriangularSolve { lower, transposed } => {
+                block_ops::triangular_solve(a, b, blocks.n, [lower, transposed], to)
+            }
+        }
+    }
+    values.iter().map(|&v| scalar::round(v, meta.dtype)).collect()
 }
 
 /// The draw of this key, counter and stream, as `random.rs` specifies it.

@@ -1,7 +1,7 @@
 //! Programs for people to read: a text form with one operation per line, and a Graphviz drawing.
 
 use crate::Precision;
-use crate::ir::op::{ConvDims, DotDims, Op};
+use crate::ir::op::{BlockOp, ConvDims, DotDims, Op};
 use crate::ir::program::{Program, ProgramNode};
 use std::fmt::{self, Write};
 
@@ -116,12 +116,13 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Constant(bits) => format!("constant({})", f64::from_bits(*bits)),
         Op::Iota(axis) => format!("iota[{axis}]"),
         Op::Random(kind, stream) => format!("random_{}[stream {stream}]", format!("{kind:?}").to_lowercase()),
-        Op::Unary(op) => format!("{op:?}").to_lowercase(),
-        Op::Binary(op) => format!("{op:?}").to_lowercase(),
+        Op::Unary(op) => op.name().into(),
+        Op::Binary(op) => op.name().into(),
         Op::Select => "select".into(),
         Op::Convert(to) => format!("convert[{to}]"),
         Op::CheckIndex(limit) => format!("check_index[0..{limit}]"),
         Op::StopGradient => "stop_gradient".into(),
+        Op::Custom(rule) => format!("custom[rule {rule}]"),
         Op::Reshape => "reshape".into(),
         Op::Transpose(perm) => format!("transpose{perm:?}"),
         Op::Broadcast(axes) => format!("broadcast{axes:?}"),
@@ -144,11 +145,18 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Reduce(op, axes) => format!("{}{axes:?}", format!("{op:?}").to_lowercase()),
         Op::ArgMax(axis) => format!("argmax[{axis}]"),
         Op::Dot(dims, precision) => describe_dot(dims, *precision),
-        Op::Conv(dims, precision) => describe_conv(dims, *precision),
+        Op::Conv(dims, _, precision) => describe_conv(dims, *precision),
         Op::Gather { batch } => format!("gather[batch {batch}]"),
+        Op::Host(call) => call.function().name().into(),
         Op::ScatterAdd { batch, size } => format!("scatter_add[batch {batch}, size {size}]"),
         Op::WindowArgMax(dims) => {
             format!("window_argmax[size {:?}, stride {:?}, padding {:?}]", dims.size, dims.stride, dims.padding)
+        }
+        Op::Block(op @ (BlockOp::ArgSort | BlockOp::Cholesky)) => op.name().into(),
+        Op::Block(op @ BlockOp::ScatterArgMax { size }) => format!("{}[size {size}]", op.name()),
+        Op::Block(op @ BlockOp::TriangularSolve { lower, transposed }) => {
+            let triangle = if *lower { "lower" } else { "upper" };
+            format!("{}[{triangle}{}]", op.name(), if *transposed { ", transposed" } else { "" })
         }
         Op::CumSum { axis, reverse } => format!("cumsum[{axis}{}]", if *reverse { ", from the end" } else { "" }),
     }

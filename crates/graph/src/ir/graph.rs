@@ -5,6 +5,7 @@
 //! like formulas, without borrows or clones. Dropping the [`Graph`] frees its nodes; a tensor that outlives it turns
 //! into an error, not a crash.
 
+use crate::autodiff::custom::CustomRule;
 use crate::autodiff::gauss_newton::Sign;
 use crate::ir::infer::{Meta, infer, too_large};
 use crate::ir::op::Op;
@@ -44,6 +45,12 @@ pub(crate) struct GraphData {
     pub deriving: Option<&'static Location<'static>>,
     /// Nodes whose elements are convex functions of others, or concave ones: see `gauss_newton.rs`.
     pub convex: HashMap<NodeId, (Vec<NodeId>, Sign)>,
+    /// The derivative rules of custom nodes.
+    pub rules: Vec<CustomRule>,
+    /// By computed node: the results of rewrites that removed it from an expression.
+    pub bypassed: HashMap<NodeId, Vec<NodeId>>,
+    /// The operands that each rewrite in progress has used.
+    rewriting: Vec<Vec<NodeId>>,
     by_hash: HashMap<u64, NodeId>,
     streams: u32,
 }
@@ -76,12 +83,31 @@ impl GraphData {
 
     /// As `make`, for callers inside the crate whose operands fit by construction.
     pub fn add(&mut self, op: Op, inputs: Vec<NodeId>, meta: Meta, location: &'static Location<'static>) -> NodeId {
-        if self.simplify
-            && let Some(simpler) = self.simplified(&op, &inputs, &meta, location)
-        {
-            return simpler;
+        if let Some(used) = self.rewriting.last_mut() {
+            used.extend(&inputs);
+        }
+        if self.simplify {
+            self.rewriting.push(vec![]);
+            let simpler = self.simplified(&op, &inputs, &meta, location);
+            let used = self.rewriting.pop().unwrap_or_default();
+            if let Some(simpler) = simpler {
+                inputs.iter().filter(|id| !used.contains(id)).for_each(|&id| self.bypass(id, simpler));
+                return simpler;
+            }
         }
         self.intern(op, inputs, meta, location)
+    }
+
+    /// Notes that an expression of a node was replaced by one that does not use it. A constant has no derivative to lose.
+    fn bypass(&mut self, id: NodeId, simpler: NodeId) {
+        let is_computed = !matches!(self.op(id), Op::Input(_) | Op::Constant(_));
+        let has_derivative = self.meta(simpler).dtype.is_float() && !matches!(self.op(simpler), Op::Constant(_));
+        if id != simpler && is_computed && has_derivative {
+            let past = self.bypassed.entry(id).or_default();
+            if !past.contains(&simpler) {
+                past.push(simpler);
+            }
+        }
     }
 
     fn intern(&mut self, op: Op, mut inputs: Vec<NodeId>, meta: Meta, location: &'static Location<'static>) -> NodeId {
@@ -104,6 +130,13 @@ impl GraphData {
         self.nodes.push(Node { op, inputs, meta, location, next_same_hash: head });
         self.by_hash.insert(hash, id);
         id
+    }
+}
+
+/// Notes that an expression of a tensor was replaced by one that does not use it.
+pub(crate) fn bypass(tensor: Tensor, simpler: Tensor) {
+    if tensor.error_index().is_none() && simpler.error_index().is_none() {
+        with_graph(tensor.graph_id(), |data| data.bypass(tensor.node_id(), simpler.node_id()));
     }
 }
 
@@ -347,6 +380,11 @@ fn broken(graph: u32, operation: &str, operands: Vec<(DType, Vec<usize>)>, reaso
     let kind = ErrorKind::Operation { operation: operation.to_string(), operands, reason };
     let index = with_graph(graph, |data| data.record(Error::new(kind).at(location)));
     index.map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index))
+}
+
+/// A tensor that carries this error.
+pub(crate) fn failed(graph: u32, error: Error) -> Tensor {
+    with_graph(graph, |data| data.record(error)).map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index))
 }
 
 impl GraphData {

@@ -1,12 +1,13 @@
 //! One shape rule a primitive: what comes out, or why the operands do not fit.
 
 use crate::ir::graph::not_in_type;
-use crate::ir::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};
+use crate::ir::op::{BinaryOp, BlockOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};
 use crate::shape::{element_count, is_countable, other_axes};
 use crate::{DType, Precision};
 
 /// Type and shape of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Meta {
     /// Element type.
     pub dtype: DType,
@@ -67,6 +68,8 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             Ok(x.clone())
         }
         Op::StopGradient => Ok(one()?.clone()),
+        Op::Host(call) => call.function().result(operands),
+        Op::Custom(_) => operands.first().map(|value| (*value).clone()).ok_or("needs a value".into()),
         Op::Reshape => {
             let (x, meta) = (one()?, need()?);
             require(element_count(&x.shape) == element_count(&meta.shape), || {
@@ -125,7 +128,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             Ok(Meta { dtype: DType::I32, shape })
         }
         Op::Dot(dims, precision) => rounded(*precision, dot(dims, operands)?),
-        Op::Conv(dims, precision) => rounded(*precision, conv(dims, operands)?),
+        Op::Conv(dims, _, precision) => rounded(*precision, conv(dims, operands)?),
         Op::Gather { batch } => gather(*batch, operands),
         Op::ScatterAdd { batch, size } => scatter_add(*batch, *size, operands),
         Op::WindowArgMax(dims) => window_argmax(dims, one()?),
@@ -134,6 +137,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             check_axes(&[*axis], x.shape.len())?;
             Ok(x.clone())
         }
+        Op::Block(op) => block(*op, operands),
     }
 }
 
@@ -167,9 +171,9 @@ fn binary(op: BinaryOp, operands: &[&Meta]) -> Inferred {
     let [a, b] = operands else { return Err("needs two operands".into()) };
     require(a.dtype == b.dtype, || "both operands must have one type; convert one of them".into())?;
     require(a.shape == b.shape, || "the shapes do not broadcast to one".into())?;
-    require(a.dtype.is_float() || !matches!(op, BinaryOp::Div | BinaryOp::Pow), || {
-        format!("{op:?} needs floats; convert first")
-    })?;
+    use BinaryOp::{Add, Max, Min, Mul, Sub};
+    let on_integers = op.is_comparison() || matches!(op, Add | Sub | Mul | Max | Min);
+    require(a.dtype.is_float() || on_integers, || format!("{op:?} needs floats; convert first"))?;
     Ok((*a).clone())
 }
 
@@ -305,4 +309,29 @@ fn window_argmax(dims: &WindowDims, x: &Meta) -> Inferred {
         shape[rank - 2 + i] = (padded - size) / stride + 1;
     }
     Ok(Meta { dtype: DType::I32, shape })
+}
+
+fn block(op: BlockOp, operands: &[&Meta]) -> Inferred {
+    require(operands.len() == op.operands(), || format!("needs {} operands", op.operands()))?;
+    let x = operands[0];
+    let rank = x.shape.len();
+    require(rank >= op.rank(), || format!("needs at least {} axes", op.rank()))?;
+    match op {
+        BlockOp::ArgSort => Ok(Meta { dtype: DType::I32, shape: x.shape.clone() }),
+        BlockOp::ScatterArgMax { size } => {
+            require(x.dtype == DType::I32, || "indices must be i32".into())?;
+            require(x.shape == operands[1].shape, || "needs an index for each update".into())?;
+            Ok(Meta { dtype: DType::I32, shape: [&x.shape[..rank - 1], &[size]].concat() })
+        }
+        BlockOp::Cholesky | BlockOp::TriangularSolve { .. } => {
+            require(x.dtype.is_float(), || "needs floats; convert first".into())?;
+            require(x.shape[rank - 2] == x.shape[rank - 1], || "the last two axes must be equal".into())?;
+            let Some(b) = operands.get(1) else { return Ok(x.clone()) };
+            require(b.dtype == x.dtype, || "both operands must have one type; convert one of them".into())?;
+            require(b.shape.len() == rank && b.shape[..rank - 1] == x.shape[..rank - 1], || {
+                "the right side must be [.., n, m] for matrices [.., n, n], with the same batch axes".into()
+            })?;
+            Ok((*b).clone())
+        }
+    }
 }

@@ -1,107 +1,112 @@
 //! The closed set of primitives. Everything else in the project is written in these, and every derivative rule
 //! (`rules.rs`) answers with these again, so a derivative can be derived to any order.
 
+use crate::ir::conv_role::ConvRole;
+use crate::ir::host::HostCall;
 use crate::{DType, Precision};
 
-/// Elementwise functions of one tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum UnaryOp {
-    /// −x
-    Neg,
-    /// |x|
-    Abs,
-    /// −1 below 0, 1 above 0; ±0 and NaN are themselves, so that sign(−x) = −sign(x) to the bit
-    Sign,
-    /// Largest whole number not above x
-    Floor,
-    /// 1/x
-    Recip,
-    /// √x
-    Sqrt,
-    /// eˣ
-    Exp,
-    /// eˣ − 1, accurate near 0
-    Expm1,
-    /// ln x
-    Log,
-    /// ln(1 + x), accurate near 0
-    Log1p,
-    /// sin x
-    Sin,
-    /// cos x
-    Cos,
-    /// tanh x
-    Tanh,
-    /// 1/(1 + e⁻ˣ)
-    Sigmoid,
-    /// The error function
-    Erf,
+/// Defines elementwise primitives: the formula of each, and its name in programs, errors and generated code.
+macro_rules! elementwise {
+    ($(#[$about:meta])* $ops:ident { $($(#[$formula:meta])* $op:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        pub enum $ops {
+            $($(#[$formula])* $op,)*
+        }
+
+        impl $ops {
+            /// The number of these primitives.
+            pub const COUNT: usize = [$($name),*].len();
+
+            /// Each of them, in the order of their numbers, for tests and tables.
+            pub const ALL: [Self; Self::COUNT] = [$($ops::$op),*];
+
+            /// Its name in programs, errors and generated code.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($ops::$op => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl UnaryOp {
-    /// Every unary primitive, for tests and tables.
-    pub const ALL: [UnaryOp; 15] = [
-        UnaryOp::Neg,
-        UnaryOp::Abs,
-        UnaryOp::Sign,
-        UnaryOp::Floor,
-        UnaryOp::Recip,
-        UnaryOp::Sqrt,
-        UnaryOp::Exp,
-        UnaryOp::Expm1,
-        UnaryOp::Log,
-        UnaryOp::Log1p,
-        UnaryOp::Sin,
-        UnaryOp::Cos,
-        UnaryOp::Tanh,
-        UnaryOp::Sigmoid,
-        UnaryOp::Erf,
-    ];
+elementwise! {
+    /// Elementwise functions of one tensor.
+    UnaryOp {
+        /// −x
+        Neg = "neg",
+        /// |x|
+        Abs = "abs",
+        /// −1 below 0, 1 above 0; ±0 and NaN are themselves, so that sign(−x) = −sign(x) to the bit
+        Sign = "sign",
+        /// Largest whole number not above x
+        Floor = "floor",
+        /// 1/x
+        Recip = "recip",
+        /// √x
+        Sqrt = "sqrt",
+        /// eˣ
+        Exp = "exp",
+        /// eˣ − 1, accurate near 0
+        Expm1 = "expm1",
+        /// ln x
+        Log = "log",
+        /// ln(1 + x), accurate near 0
+        Log1p = "log1p",
+        /// sin x
+        Sin = "sin",
+        /// cos x
+        Cos = "cos",
+        /// The angle between −π/2 and π/2 whose tangent is x
+        Atan = "atan",
+        /// tanh x
+        Tanh = "tanh",
+        /// 1/(1 + e⁻ˣ)
+        Sigmoid = "sigmoid",
+        /// The error function
+        Erf = "erf",
+        /// 1 − erf x, accurate for large x
+        Erfc = "erfc",
+        /// ln |Γ(x)|; ∞ at 0 and at negative whole numbers
+        LnGamma = "ln_gamma",
+        /// ψ(x) = d ln Γ(x)/dx; NaN at negative whole numbers
+        Digamma = "digamma",
+    }
 }
 
-/// Elementwise functions of two tensors of one shape and type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum BinaryOp {
-    /// a + b (wrapping for integers)
-    Add,
-    /// a − b (wrapping for integers)
-    Sub,
-    /// a·b (wrapping for integers)
-    Mul,
-    /// a/b (floats only)
-    Div,
-    /// The larger; the first where they are equal, as 0 and −0 are; NaN where either is
-    Max,
-    /// The smaller; the first where they are equal, as 0 and −0 are; NaN where either is
-    Min,
-    /// aᵇ (floats only)
-    Pow,
-    /// 1 where a = b, else 0
-    Eq,
-    /// 1 where a ≠ b, else 0
-    Ne,
-    /// 1 where a < b, else 0
-    Lt,
-    /// 1 where a ≤ b, else 0
-    Le,
+elementwise! {
+    /// Elementwise functions of two tensors of one shape and type.
+    BinaryOp {
+        /// a + b (wrapping for integers)
+        Add = "add",
+        /// a − b (wrapping for integers)
+        Sub = "sub",
+        /// a·b (wrapping for integers)
+        Mul = "mul",
+        /// a/b (floats only)
+        Div = "div",
+        /// The larger; the first where they are equal, as 0 and −0 are; NaN where either is
+        Max = "max",
+        /// The smaller; the first where they are equal, as 0 and −0 are; NaN where either is
+        Min = "min",
+        /// aᵇ (floats only)
+        Pow = "pow",
+        /// ψ⁽ᵃ⁾(b), the a-th derivative of digamma at b, for whole a from 0 to 170; else NaN (floats only)
+        Polygamma = "polygamma",
+        /// 1 where a = b, else 0
+        Eq = "eq",
+        /// 1 where a ≠ b, else 0
+        Ne = "ne",
+        /// 1 where a < b, else 0
+        Lt = "lt",
+        /// 1 where a ≤ b, else 0
+        Le = "le",
+    }
 }
 
 impl BinaryOp {
-    /// Every binary primitive, for tests and tables.
-    pub const ALL: [BinaryOp; 11] = [
-        BinaryOp::Add,
-        BinaryOp::Sub,
-        BinaryOp::Mul,
-        BinaryOp::Div,
-        BinaryOp::Max,
-        BinaryOp::Min,
-        BinaryOp::Pow,
-        BinaryOp::Eq,
-        BinaryOp::Ne,
-        BinaryOp::Lt,
-        BinaryOp::Le,
-    ];
-
     /// True for the comparisons, whose answer is 0 or 1 and whose derivative is structurally zero.
     pub const fn is_comparison(self) -> bool {
         matches!(self, BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le)
@@ -110,6 +115,7 @@ impl BinaryOp {
 
 /// How a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ReduceOp {
     /// Sum of the elements; 0 for none.
     Sum,
@@ -120,6 +126,7 @@ pub enum ReduceOp {
 
 /// What a random node draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RandomKind {
     /// Standard normal.
     Normal,
@@ -132,6 +139,7 @@ pub enum RandomKind {
 /// Which axes of two operands are matched in a [`Op::Dot`]. The result has the batch axes, then the free axes of the
 /// left operand, then those of the right, each in operand order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DotDims {
     /// Axes of the left operand summed over.
     pub lhs_contract: Vec<usize>,
@@ -150,6 +158,7 @@ pub struct DotDims {
 ///
 /// out[n, o, y, x] = Σ image[n, c, y·stride + ky·kernel_dilation − low, …]·kernel[o, c, ky, kx]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ConvDims {
     /// Step between output positions, by spatial axis.
     pub stride: [usize; 2],
@@ -165,6 +174,7 @@ pub struct ConvDims {
 
 /// Geometry of a 2-D window over the last two axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WindowDims {
     /// Window size by spatial axis.
     pub size: [usize; 2],
@@ -174,8 +184,62 @@ pub struct WindowDims {
     pub padding: [(usize, usize); 2],
 }
 
+/// An operation on whole rows or matrices, the last axis or the last two of its operands; axes before them are batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum BlockOp {
+    /// Rows x: the places (`i32`) of their elements from the smallest to the largest, equal ones in the order of their places, NaN last.
+    ArgSort,
+    /// Rows of indices (`i32`) and of updates: for each s below `size` the place (`i32`) of the first largest update with index s, a
+    /// NaN counting as the largest, or the length of the row if there is none. Other indices are passed over.
+    ScatterArgMax {
+        /// The number of places that are scattered into.
+        size: usize,
+    },
+    /// Matrices A, of which the lower triangle is read: lower triangular L with L·Lᵀ = A. From the first column on at which A is not
+    /// positive definite, L is NaN.
+    Cholesky,
+    /// Triangular matrices A `[n, n]`, of which only that triangle is read, and B `[n, m]`: X with A·X = B. A zero on the diagonal
+    /// gives infinities or NaN.
+    TriangularSolve {
+        /// The lower triangle; otherwise the upper one.
+        lower: bool,
+        /// Solves Aᵀ·X = B instead.
+        transposed: bool,
+    },
+}
+
+impl BlockOp {
+    /// The number of axes of a block.
+    pub const fn rank(self) -> usize {
+        match self {
+            BlockOp::ArgSort | BlockOp::ScatterArgMax { .. } => 1,
+            BlockOp::Cholesky | BlockOp::TriangularSolve { .. } => 2,
+        }
+    }
+
+    /// The number of operands.
+    pub const fn operands(self) -> usize {
+        match self {
+            BlockOp::ArgSort | BlockOp::Cholesky => 1,
+            BlockOp::ScatterArgMax { .. } | BlockOp::TriangularSolve { .. } => 2,
+        }
+    }
+
+    /// Its name in programs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BlockOp::ArgSort => "argsort",
+            BlockOp::ScatterArgMax { .. } => "scatter_argmax",
+            BlockOp::Cholesky => "cholesky",
+            BlockOp::TriangularSolve { .. } => "triangular_solve",
+        }
+    }
+}
+
 /// One operation. Its operands, shape and type stand in the node that holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Op {
     /// A named program input, by its number in the graph.
     Input(u32),
@@ -198,6 +262,9 @@ pub enum Op {
     CheckIndex(usize),
     /// The identity, whose derivative is structurally zero.
     StopGradient,
+    /// The first operand, whose derivative by the other operands is the graph's custom rule of this number
+    /// ([`CustomRule`](crate::CustomRule)), and by the first is structurally zero. A program has its first operand in its place.
+    Custom(u32),
     /// The same elements in row-major order under another shape.
     Reshape,
     /// Output axis i is operand axis `perm[i]`.
@@ -233,8 +300,8 @@ pub enum Op {
     /// Batched matrix product over any contracted axes. Its precision is `Full` until a program is rewritten
     /// ([`Program::with_precision`](crate::Program::with_precision)); so is that of a convolution.
     Dot(DotDims, Precision),
-    /// 2-D convolution. Operands: image, kernel.
-    Conv(ConvDims, Precision),
+    /// 2-D convolution. Operands: image, kernel. The role says which pass it is of the convolution that was written.
+    Conv(ConvDims, ConvRole, Precision),
     /// Operands x `[b.., n, inner..]`, indices `[b.., k..]` with `batch` leading axes b: `[b.., k.., inner..]`.
     Gather {
         /// Number of leading axes shared by operand and indices.
@@ -256,4 +323,9 @@ pub enum Op {
         /// Sum from the end.
         reverse: bool,
     },
+    /// A function that user code computes.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Host(HostCall),
+    /// An operation on whole rows or matrices.
+    Block(BlockOp),
 }

@@ -40,6 +40,7 @@ use std::str::FromStr;
 /// assert_eq!("bf16".parse(), Ok(Precision::Bf16));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Precision {
     /// Operands as they are.
     #[default]
@@ -138,7 +139,7 @@ impl Program {
     /// ```
     pub fn with_precision(mut self, precision: Precision) -> Program {
         for node in self.nodes.iter_mut().filter(|node| node.meta.dtype == DType::F32) {
-            if let Op::Dot(_, of_node) | Op::Conv(_, of_node) = &mut node.op {
+            if let Op::Dot(_, of_node) | Op::Conv(_, _, of_node) = &mut node.op {
                 *of_node = precision;
             }
         }

@@ -1,7 +1,7 @@
 //! A program: the live part of a graph with named inputs and outputs and loop-carried inputs, as plain data that any
 //! executor can plan and run.
 
-use crate::ir::graph::{Graph, with_graph};
+use crate::ir::graph::{Graph, GraphData, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::Op;
 use crate::tensor::Tensor;
@@ -14,6 +14,7 @@ pub const STEP: &str = "step";
 
 /// One operation of a program; operands come before it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProgramNode {
     /// The operation.
     pub op: Op,
@@ -22,11 +23,13 @@ pub struct ProgramNode {
     /// Type and shape of its result.
     pub meta: Meta,
     /// The line of user code that made it.
+    #[cfg_attr(feature = "serde", serde(skip, default = "crate::ir::serial::read_here"))]
     pub location: &'static Location<'static>,
 }
 
 /// A named value that goes in or comes out.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Port {
     /// Its name.
     pub name: String,
@@ -38,6 +41,7 @@ pub struct Port {
 
 /// An input that after each step takes the value of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Carry {
     /// Number in [`Program::inputs`].
     pub input: usize,
@@ -65,6 +69,11 @@ pub struct Carry {
 /// assert!((x.item().unwrap() - 3.0).abs() < 1e-9);
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "crate::ir::serial::ProgramParts")
+)]
 pub struct Program {
     /// The operations; an operand's number is smaller than its user's.
     pub nodes: Vec<ProgramNode>,
@@ -167,6 +176,11 @@ impl ProgramBuilder<'_> {
 
     /// The program, without dead operations, or the first error one of its tensors carries.
     pub fn build(self) -> Result<Program> {
+        self.traced(false)
+    }
+
+    /// The program, with or without its custom nodes, after a check of its outputs and carries.
+    pub(crate) fn traced(&self, custom: bool) -> Result<Program> {
         let values = self.outputs.iter().map(|(_, t)| *t);
         let values = values.chain(self.carries.iter().flat_map(|&(a, b)| [a, b])).chain(self.keep.iter().copied());
         for tensor in values {
@@ -180,87 +194,109 @@ impl ProgramBuilder<'_> {
                 return Err(Error::new(ErrorKind::DuplicateName { name: name.clone() }));
             }
         }
-        with_graph(self.graph.id(), |data| {
-            let mut live = vec![false; data.nodes.len()];
-            for (_, tensor) in &self.outputs {
-                live[tensor.node_id() as usize] = true;
+        with_graph(self.graph.id(), |data| self.numbered(data, custom))
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::ForeignTensor { operation: "program".into() })))
+    }
+
+    /// The graph's number, and whether anything is carried.
+    pub(crate) fn of_graph(&self) -> (u32, bool) {
+        (self.graph.id(), !self.carries.is_empty())
+    }
+
+    /// The live nodes of the graph, numbered anew, as a program.
+    fn numbered(&self, data: &GraphData, custom: bool) -> Result<Program> {
+        let live = self.live(data, custom);
+        let mut number = vec![usize::MAX; data.nodes.len()];
+        let (mut nodes, mut inputs) = (vec![], Vec::<Port>::new());
+        for (id, node) in data.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+            if let (Op::Custom(_), [value, ..], false) = (&node.op, &node.inputs[..], custom) {
+                number[id] = number[*value as usize];
+                continue;
             }
-            for &(input, next) in &self.carries {
-                live[input.node_id() as usize] = true;
-                live[next.node_id() as usize] = true;
-            }
-            for input in &self.keep {
-                live[input.node_id() as usize] = true;
-            }
-            for id in (0..live.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
-                mark(&data.nodes, id, &mut live);
-            }
-            let mut number = vec![usize::MAX; data.nodes.len()];
-            let (mut nodes, mut inputs) = (vec![], Vec::<Port>::new());
-            for (id, node) in data.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
-                number[id] = nodes.len();
-                if let Op::Input(name) = node.op {
-                    let name = data.input_names[name as usize].clone();
-                    if inputs.iter().any(|p| p.name == name) {
-                        return Err(Error::new(ErrorKind::DuplicateName { name }).at(node.location));
-                    }
-                    inputs.push(Port { name, node: Some(nodes.len()), meta: node.meta.clone() });
+            number[id] = nodes.len();
+            if let Op::Input(name) = node.op {
+                let name = data.input_names[name as usize].clone();
+                if inputs.iter().any(|p| p.name == name) {
+                    return Err(Error::new(ErrorKind::DuplicateName { name }).at(node.location));
                 }
-                nodes.push(ProgramNode {
-                    op: node.op.clone(),
-                    inputs: node.inputs.iter().map(|&i| number[i as usize]).collect(),
-                    meta: node.meta.clone(),
-                    location: node.location,
-                });
+                inputs.push(Port { name, node: Some(nodes.len()), meta: node.meta.clone() });
             }
-            let outputs = self
-                .outputs
-                .iter()
-                .map(|(name, t)| {
-                    let node = number[t.node_id() as usize];
-                    Port { name: name.clone(), node: Some(node), meta: nodes[node].meta.clone() }
-                })
-                .collect();
-            let mut carries: Vec<Carry> = vec![];
-            for &(input, next) in &self.carries {
-                let (node, next) = (number[input.node_id() as usize], number[next.node_id() as usize]);
-                let refuse = |reason: &str| {
-                    let operands = [node, next].map(|n| (nodes[n].meta.dtype, nodes[n].meta.shape.clone())).to_vec();
-                    let kind = ErrorKind::Operation { operation: "carry".into(), operands, reason: reason.into() };
-                    Err(Error::new(kind))
-                };
-                let Some(input) = inputs.iter().position(|p| p.node == Some(node)) else {
-                    return refuse("only a program input can be carried");
-                };
-                if nodes[node].meta != nodes[next].meta {
-                    return refuse("the next value must have the input's shape and type");
-                }
-                if inputs[input].name == STEP || carries.iter().any(|c| c.input == input) {
-                    return refuse("the input is carried already");
-                }
-                carries.push(Carry { input, next });
-            }
-            let step = inputs.iter().position(|p| p.name == STEP);
-            if let Some(Port { meta, node: Some(node), .. }) = step.map(|number| &inputs[number])
-                && (meta.dtype != DType::I32 || !meta.shape.is_empty())
-            {
-                let operands = vec![(meta.dtype, meta.shape.clone())];
-                let reason =
-                    "an input of this name is the number of the loop step, an i32 scalar; use another name for yours";
-                let kind = ErrorKind::Operation { operation: STEP.into(), operands, reason: reason.into() };
-                return Err(Error::new(kind).at(nodes[*node].location));
-            }
-            Ok(Program { nodes, inputs, outputs, carries, step })
-        })
-        .unwrap_or_else(|| Err(Error::new(ErrorKind::ForeignTensor { operation: "program".into() })))
+            nodes.push(ProgramNode {
+                op: node.op.clone(),
+                inputs: node.inputs.iter().map(|&i| number[i as usize]).collect(),
+                meta: node.meta.clone(),
+                location: node.location,
+            });
+        }
+        let of = |tensor: &Tensor| number[tensor.node_id() as usize];
+        let output = |(name, tensor): &(String, Tensor)| {
+            let node = of(tensor);
+            Port { name: name.clone(), node: Some(node), meta: nodes[node].meta.clone() }
+        };
+        let outputs = self.outputs.iter().map(output).collect();
+        let mut carries: Vec<Carry> = vec![];
+        for (input, next) in &self.carries {
+            let carry = carry(&nodes, &inputs, &carries, [of(input), of(next)])?;
+            carries.push(carry);
+        }
+        let step = step_input(&nodes, &inputs)?;
+        Ok(Program { nodes, inputs, outputs, carries, step })
+    }
+
+    /// By node of the graph: something in the program depends on it.
+    fn live(&self, data: &GraphData, custom: bool) -> Vec<bool> {
+        let mut live = vec![false; data.nodes.len()];
+        let carried = self.carries.iter().flat_map(|(input, next)| [input, next]);
+        let named = self.outputs.iter().map(|(_, tensor)| tensor).chain(carried).chain(&self.keep);
+        named.for_each(|tensor| live[tensor.node_id() as usize] = true);
+        for id in (0..live.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
+            mark(&data.nodes, id, &mut live, custom);
+        }
+        live
     }
 }
 
+/// The carry of an input node to the node of its next value, or the reason why there is none.
+fn carry(nodes: &[ProgramNode], inputs: &[Port], carries: &[Carry], [node, next]: [usize; 2]) -> Result<Carry> {
+    let refuse = |reason: &str| {
+        let operands = [node, next].map(|n| (nodes[n].meta.dtype, nodes[n].meta.shape.clone())).to_vec();
+        Err(Error::new(ErrorKind::Operation { operation: "carry".into(), operands, reason: reason.into() }))
+    };
+    let Some(input) = inputs.iter().position(|p| p.node == Some(node)) else {
+        return refuse("only a program input can be carried");
+    };
+    if nodes[node].meta != nodes[next].meta {
+        return refuse("the next value must have the input's shape and type");
+    }
+    if inputs[input].name == STEP || carries.iter().any(|c| c.input == input) {
+        return refuse("the input is carried already");
+    }
+    Ok(Carry { input, next })
+}
+
+/// The input that holds the step number, if there is one.
+fn step_input(nodes: &[ProgramNode], inputs: &[Port]) -> Result<Option<usize>> {
+    let step = inputs.iter().position(|p| p.name == STEP);
+    if let Some(Port { meta, node: Some(node), .. }) = step.map(|number| &inputs[number])
+        && (meta.dtype != DType::I32 || !meta.shape.is_empty())
+    {
+        let operands = vec![(meta.dtype, meta.shape.clone())];
+        let reason = "an input of this name is the number of the loop step, an i32 scalar; use another name for yours";
+        let kind = ErrorKind::Operation { operation: STEP.into(), operands, reason: reason.into() };
+        return Err(Error::new(kind).at(nodes[*node].location));
+    }
+    Ok(step)
+}
+
 /// Marks the operands of a live node; visited in falling order, this reaches everything.
-fn mark(nodes: &[crate::ir::graph::Node], id: usize, live: &mut [bool]) {
+fn mark(nodes: &[crate::ir::graph::Node], id: usize, live: &mut [bool], custom: bool) {
     let mut stack = vec![id];
     while let Some(id) = stack.pop() {
-        for &input in &nodes[id].inputs {
+        // Of a custom node only the value is left in a program.
+        let node = &nodes[id];
+        let only_value = matches!(node.op, Op::Custom(_)) && !custom;
+        let inputs = if only_value { &node.inputs[..1] } else { &node.inputs[..] };
+        for &input in inputs {
             if !std::mem::replace(&mut live[input as usize], true) {
                 stack.push(input as usize);
             }

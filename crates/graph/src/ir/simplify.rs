@@ -8,7 +8,7 @@
 
 use crate::ir::graph::{GraphData, NodeId, constant_bits};
 use crate::ir::infer::Meta;
-use crate::ir::op::{BinaryOp, Op, ReduceOp, UnaryOp};
+use crate::ir::op::{BinaryOp, BlockOp, Op, ReduceOp, UnaryOp};
 use crate::scalar;
 use crate::shape::{element_count, other_axes};
 use std::panic::Location;
@@ -21,6 +21,16 @@ const TINY: f64 = 1e-30;
 /// True for ±2ᵏ: a product with it is exact, unless it leaves the range.
 fn is_power_of_two(c: f64) -> bool {
     c.is_normal() && c.to_bits() << 12 == 0
+}
+
+/// How a rule answers.
+enum Simplified {
+    /// A node that is simpler.
+    To(NodeId),
+    /// No rule applies.
+    Not,
+    /// No rule may be applied.
+    Never,
 }
 
 impl GraphData {
@@ -62,6 +72,8 @@ impl GraphData {
             Op::Unary(op) => self.simplify_unary(*op, inputs[0], meta, line),
             Op::Binary(op) => self.simplify_binary(*op, inputs[0], inputs[1], meta, line),
             Op::Select => self.simplify_select(inputs),
+            // Nothing to derive by.
+            Op::Custom(_) if inputs[1..].iter().all(|&id| self.constant_value(id).is_some()) => Some(inputs[0]),
             Op::Convert(to) => self.simplify_convert(*to, inputs[0], meta, line),
             Op::Reduce(op, axes) => self.simplify_reduce(*op, axes, inputs[0], meta, line),
             Op::Reshape => self.simplify_reshape(inputs[0], meta, line),
@@ -93,6 +105,10 @@ impl GraphData {
                 zero.then(|| self.constant_node(0.0, meta, line))
             }
             Op::ScatterAdd { .. } if self.constant_value(inputs[1]) == Some(0.0) => {
+                Some(self.constant_node(0.0, meta, line))
+            }
+            // A solution is linear in the right side.
+            Op::Block(BlockOp::TriangularSolve { .. }) if self.zero_with(self.constant_value(inputs[1]), inputs[0]) => {
                 Some(self.constant_node(0.0, meta, line))
             }
             Op::Gather { .. } => {
@@ -145,9 +161,8 @@ impl GraphData {
     }
 
     fn simplify_binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId, meta: &Meta, line: Line) -> Option<NodeId> {
-        use BinaryOp::{Add, Div, Mul, Pow, Sub};
+        use BinaryOp::{Add, Div, Mul, Polygamma, Pow, Sub};
         let (ca, cb) = (self.constant_value(a), self.constant_value(b));
-        let integer = !meta.dtype.is_float();
         let node = |g: &mut Self, op: Op, inputs: Vec<NodeId>| Some(g.add(op, inputs, meta.clone(), line));
         match (op, ca, cb) {
             (_, Some(x), Some(y)) => {
@@ -168,6 +183,7 @@ impl GraphData {
                 let inverse = self.constant_node(1.0 / c, meta, line);
                 return node(self, Op::Binary(Mul), vec![a, inverse]);
             }
+            (Polygamma, Some(0.0), _) => return node(self, Op::Unary(UnaryOp::Digamma), vec![b]),
             (Pow, _, Some(0.0)) => return Some(self.constant_node(1.0, meta, line)),
             (Pow, _, Some(2.0)) => return node(self, Op::Binary(Mul), vec![a, a]),
             (Pow, _, Some(3.0)) => {
@@ -197,35 +213,43 @@ impl GraphData {
                     return node(self, Op::Binary(Add), vec![a, y]);
                 }
             }
-            Mul if !integer => {
-                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back, or x·c is
-                // rounded up to a number so small that x·(c·d) is rounded down to 0.
-                for (scaled, constant) in [(a, cb), (b, ca)] {
-                    let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
-                    let product = scalar::binary(Mul, c, d, meta.dtype);
-                    let vanishes = d.abs() < 1.0 && !is_power_of_two(d) && (c.abs() < 1.0 || !is_power_of_two(c));
-                    if vanishes || !(TINY..=1.0 / TINY).contains(&product.abs()) {
-                        return None;
-                    }
-                    let product = self.constant_node(product, meta, line);
-                    return node(self, Op::Binary(Mul), vec![x, product]);
-                }
-                match (self.negated(a), self.negated(b)) {
-                    (Some(x), Some(y)) => return node(self, Op::Binary(Mul), vec![x, y]),
-                    (Some(x), None) => {
-                        let product = self.add(Op::Binary(Mul), vec![x, b], meta.clone(), line);
-                        return node(self, Op::Unary(UnaryOp::Neg), vec![product]);
-                    }
-                    (None, Some(y)) => {
-                        let product = self.add(Op::Binary(Mul), vec![a, y], meta.clone(), line);
-                        return node(self, Op::Unary(UnaryOp::Neg), vec![product]);
-                    }
-                    _ => {}
-                }
-            }
+            Mul if meta.dtype.is_float() => match self.simplify_product([(a, ca), (b, cb)], meta, line) {
+                Simplified::To(product) => return Some(product),
+                Simplified::Never => return None,
+                Simplified::Not => {}
+            },
             _ => {}
         }
         self.binary_on_broadcasts(op, a, b, meta, line)
+    }
+
+    /// A product of floats, each with its value if it is a constant: constant factors and signs travel outwards.
+    fn simplify_product(&mut self, factors: [(NodeId, Option<f64>); 2], meta: &Meta, line: Line) -> Simplified {
+        use BinaryOp::Mul;
+        let [(a, ca), (b, cb)] = factors;
+        // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back, or x·c is
+        // rounded up to a number so small that x·(c·d) is rounded down to 0.
+        for (scaled, constant) in [(a, cb), (b, ca)] {
+            let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
+            let product = scalar::binary(Mul, c, d, meta.dtype);
+            let vanishes = d.abs() < 1.0 && !is_power_of_two(d) && (c.abs() < 1.0 || !is_power_of_two(c));
+            if vanishes || !(TINY..=1.0 / TINY).contains(&product.abs()) {
+                return Simplified::Never;
+            }
+            let product = self.constant_node(product, meta, line);
+            return Simplified::To(self.add(Op::Binary(Mul), vec![x, product], meta.clone(), line));
+        }
+        let (x, y) = (self.negated(a), self.negated(b));
+        if x.is_none() && y.is_none() {
+            return Simplified::Not;
+        }
+        let product = self.add(Op::Binary(Mul), vec![x.unwrap_or(a), y.unwrap_or(b)], meta.clone(), line);
+        let negative = x.is_some() != y.is_some();
+        Simplified::To(if negative {
+            self.add(Op::Unary(UnaryOp::Neg), vec![product], meta.clone(), line)
+        } else {
+            product
+        })
     }
 
     /// f(broadcast a, broadcast b) = broadcast f(a, b), where both repeat along the same axes or one is a constant.

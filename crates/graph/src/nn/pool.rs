@@ -3,6 +3,7 @@
 use super::activation::{before_relu, relu};
 use super::call::{Call, require};
 use super::conv::both_sides;
+use crate::ir::graph::bypass;
 use crate::ir::op::{ConvDims, WindowDims};
 use crate::tensor::Tensor;
 
@@ -79,7 +80,9 @@ pub fn max_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
     // Taking the largest and cutting at 0 commute, for values and for derivatives of every order (where the largest is not
     // above 0 both give 0), and after pooling there is less to cut.
     if let Some(y) = before_relu(x) {
-        return call.done(relu(max_pool2d(y, windows)));
+        let pooled = relu(max_pool2d(y, windows));
+        bypass(x, pooled);
+        return call.done(pooled);
     }
     let (n, c) = (x.dim(0), x.dim(1));
     let chosen = x.stop_gradient().window_argmax(dims).reshape([n * c, height * width]);

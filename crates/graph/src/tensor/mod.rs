@@ -1,7 +1,9 @@
 //! The symbolic tensor: a `Copy` handle with the primitives as methods. Operators are in `operators.rs`.
 
+mod block_ops;
 pub(crate) mod operators;
 
+use crate::ir::conv_role::ConvRole;
 use crate::ir::graph::{Node, NodeId, make, make_constant, not_in_type, refuse, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
@@ -196,17 +198,17 @@ impl Tensor {
     /// [common shape](crate::shape::broadcast_shapes).
     #[track_caller]
     pub fn binary(self, op: BinaryOp, other: Tensor) -> Tensor {
-        let name = format!("{op:?}").to_lowercase();
+        let name = op.name();
         let (a, b) = (self.shape(), other.shape());
         if a == b {
-            return make(self.graph, &name, Op::Binary(op), &[self, other], None);
+            return make(self.graph, name, Op::Binary(op), &[self, other], None);
         }
         match broadcast_shapes(&a, &b) {
             Some(shape) => {
                 let (a, b) = (self.broadcast_to(&shape), other.broadcast_to(&shape));
-                make(self.graph, &name, Op::Binary(op), &[a, b], None)
+                make(self.graph, name, Op::Binary(op), &[a, b], None)
             }
-            None => refuse(&name, &[self, other], no_common_shape(&a, &b)),
+            None => refuse(name, &[self, other], no_common_shape(&a, &b)),
         }
     }
 
@@ -222,7 +224,7 @@ impl Tensor {
     /// Elementwise function of one tensor.
     #[track_caller]
     pub fn unary(self, op: UnaryOp) -> Tensor {
-        self.apply(&format!("{op:?}").to_lowercase(), Op::Unary(op))
+        self.apply(op.name(), Op::Unary(op))
     }
 }
 
@@ -257,12 +259,20 @@ unary_methods! {
     sin => Sin;
     /// cos x.
     cos => Cos;
+    /// The angle between −π/2 and π/2 whose tangent is x. See [`nn::atan2`](crate::nn::atan2) for one in all four quadrants.
+    atan => Atan;
     /// tanh x.
     tanh => Tanh;
     /// 1/(1 + e⁻ˣ).
     sigmoid => Sigmoid;
     /// The error function.
     erf => Erf;
+    /// 1 − erf x, accurate for large x.
+    erfc => Erfc;
+    /// ln |Γ(x)|; ∞ at 0 and at negative whole numbers.
+    ln_gamma => LnGamma;
+    /// ψ(x) = d ln Γ(x)/dx; NaN at negative whole numbers.
+    digamma => Digamma;
 }
 
 macro_rules! binary_methods {
@@ -334,6 +344,21 @@ impl Tensor {
             Operand::Tensor(tensor) => tensor,
             Operand::Number(value) => self.number(operation, value),
         }
+    }
+
+    /// ψ⁽ⁿ⁾(x), the derivative of order n of [`digamma`](Tensor::digamma), for n up to 170.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph, Reference};
+    /// let g = Graph::new();
+    /// let trigamma = g.scalar(1.0, DType::F64).polygamma(1);
+    /// let found = Reference::evaluate(&g, &[], &[trigamma])?[0].item().unwrap();
+    /// assert!((found - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn polygamma(self, order: u32) -> Tensor {
+        self.number("polygamma", order.into()).binary(BinaryOp::Polygamma, self)
     }
 
     /// x².
@@ -624,7 +649,14 @@ impl Tensor {
     /// 2-D convolution of this image `[n, c, h, w]` with a kernel; see [`ConvDims`] and [`nn::conv2d`](crate::nn::conv2d).
     #[track_caller]
     pub fn conv(self, kernel: Tensor, dims: ConvDims) -> Tensor {
-        make(self.graph, "conv", Op::Conv(dims, Precision::Full), &[self, kernel], None)
+        let role = ConvRole::written(&dims);
+        self.conv_in_role(kernel, dims, role)
+    }
+
+    /// A convolution in this role.
+    #[track_caller]
+    pub(crate) fn conv_in_role(self, kernel: Tensor, dims: ConvDims, role: ConvRole) -> Tensor {
+        make(self.graph, "conv", Op::Conv(dims, role, Precision::Full), &[self, kernel], None)
     }
 
     /// Rows `[b.., n, inner..]` at `indices` `[b.., k..]`: `[b.., k.., inner..]`.

@@ -4,19 +4,20 @@
 //! is the first member, and the loop reads each element of its result from a register. So C = A·B + C₀ is such a group
 //! too.
 
+use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
 use crate::internal_error::internal_error;
-use crate::ir::node::Kind;
-use crate::lower::Lowering;
-use crate::target::Target;
+use crate::ir::lowered_graph::LoweredGraph;
+use crate::ir::node::{Kind, Operand};
+use crate::target::{EpilogueRule, Target};
 use bilevel_graph::Result;
 
 /// Merges a product with the loop that reads it if no group must run between them, the loop reads every element in
 /// place, and the target wants it. Of several products that a loop reads, the last is chosen.
 pub(crate) fn attach_epilogues(
-    low: &Lowering,
-    target: &dyn Target,
+    low: &LoweredGraph,
+    target: &Target,
     grouping: &mut Grouping,
     order: &mut TopoOrder,
 ) -> Result<()> {
@@ -27,7 +28,9 @@ pub(crate) fn attach_epilogues(
         products.sort_unstable();
         products.dedup();
         for &product in products.iter().rev() {
-            let wanted = target.wants_epilogue(&low.nodes[product], &grouping.groups[group]);
+            let affine = affine(low, target, product, &grouping.groups[group].members);
+            let wants = |wants: EpilogueRule| wants(&low.nodes[product], &grouping.groups[group]);
+            let wanted = affine.is_some() || target.can.epilogue.is_some_and(wants);
             if wanted && can_follow(low, grouping, order, group, product) {
                 let Some(other) = grouping.group_of[product] else { continue };
                 if !order.contract(group, other) {
@@ -35,7 +38,7 @@ pub(crate) fn attach_epilogues(
                 }
                 grouping.groups[other].members.clear();
                 grouping.groups[group].members.insert(0, product);
-                grouping.groups[group].gemm = Some(product);
+                (grouping.groups[group].gemm, grouping.groups[group].affine) = (Some(product), affine);
                 grouping.group_of[product] = Some(group);
                 grouping.role[product] = Some(Role::Full);
                 break;
@@ -45,9 +48,22 @@ pub(crate) fn attach_epilogues(
     Ok(())
 }
 
+/// Returns the affine map that a loop applies to a product, if the target has products with such an epilogue and nothing
+/// else reads the product or a value on the way to the result.
+fn affine(low: &LoweredGraph, target: &Target, product: usize, members: &[usize]) -> Option<AffineEpilogue> {
+    target.can.affine_epilogue.filter(|applies| applies(&low.nodes[product]))?;
+    let form = AffineEpilogue::of(&low.nodes, product, members)?;
+    let inner = |id: usize| id == product || (id != form.result && members.contains(&id));
+    let mut readers = low.nodes.iter().enumerate().filter(|(id, _)| !members.contains(id));
+    let lasting = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
+    let alone = !readers.any(|(_, node)| node.reads().any(|(read, _)| inner(read)))
+        && !lasting.filter_map(Operand::at).any(|(read, _)| inner(read));
+    alone.then_some(form)
+}
+
 /// True if a loop can become the epilogue of a product that it reads.
 pub(crate) fn can_follow(
-    low: &Lowering,
+    low: &LoweredGraph,
     grouping: &mut Grouping,
     order: &TopoOrder,
     group: usize,
@@ -80,21 +96,13 @@ pub(crate) fn can_follow(
 
 #[cfg(test)]
 mod tests {
-    use crate::fuse::group::Group;
-    use crate::ir::node::{Kind, Node};
+    use crate::ir::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program};
 
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn wants_epilogue(&self, _: &Node, _: &Group) -> bool {
-            true
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| target.can.epilogue = Some(|_, _| true))
     }
 
     fn is_product(schedule: &Schedule, node: usize) -> bool {
@@ -107,7 +115,7 @@ mod tests {
         let (x, w) = (g.input("x", [8, 5], DType::F64), g.input("w", [5, 6], DType::F64));
         let y = (x.matmul(w) + g.input("b", [6], DType::F64).broadcast_to([8, 6])).tanh();
         let program = Program::builder(&g).output("y", y).carry(x, x.sin()).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &machine()).unwrap();
         let group = schedule.groups().iter().find(|group| group.gemm.is_some()).unwrap();
         assert_eq!((group.members.len(), group.members[0]), (3, group.gemm.unwrap()));
         assert!(is_product(&schedule, group.members[0]));
@@ -123,7 +131,7 @@ mod tests {
         let (x, w) = (g.input("x", [8, 5], DType::F64), g.input("w", [5, 6], DType::F64));
         let product = x.matmul(w);
         let program = Program::builder(&g).output("p", product).output("y", product.tanh()).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &machine()).unwrap();
         assert_eq!(schedule.groups().len(), 1);
         let map = schedule.lay_out(&[0]).unwrap();
         let places: Vec<_> = schedule.outputs.iter().map(|o| map.nodes[o.at().unwrap().0]).collect();
@@ -137,7 +145,7 @@ mod tests {
         let first = x.matmul(w);
         let second = first.matmul(w);
         let program = Program::builder(&g).output("y", first + second).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &machine()).unwrap();
         let [alone, together] = schedule.groups() else { panic!("two groups") };
         assert_eq!((alone.gemm, alone.members.len(), together.members.len()), (None, 1, 2));
         assert!(together.gemm.is_some_and(|second| second > alone.members[0]));
@@ -150,7 +158,7 @@ mod tests {
         // A product and an update; or a sine, and the two together.
         for (read, together) in [(x, false), (x.sin(), true)] {
             let program = Program::builder(&g).carry(x, x - w.matmul(read) * 0.1).build().unwrap();
-            let schedule = Schedule::new(&program, &Machine).unwrap();
+            let schedule = Schedule::new(&program, &machine()).unwrap();
             assert!(schedule.carries[0].in_place);
             assert_eq!(schedule.groups().iter().any(|group| group.gemm.is_some()), together);
         }

@@ -9,13 +9,13 @@ use crate::fuse::epilogue::can_follow;
 use crate::fuse::group::{Group, Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
 use crate::ir::dot_layout::DotLayout;
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Kind, Node};
-use crate::lower::Lowering;
 use crate::target::Target;
 
 /// Merges a product, the loop over its rows and the product of those rows into one group if no group must run between
 /// them and the target wants it.
-pub(crate) fn fuse_gemm_gemm(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut TopoOrder) {
+pub(crate) fn fuse_gemm_gemm(low: &LoweredGraph, target: &Target, grouping: &mut Grouping, order: &mut TopoOrder) {
     for next in 0..low.nodes.len() {
         let Some(GemmGemm { product, groups: [first, middle, last] }) =
             gemm_gemm_ending_at(low, target, grouping, order, next)
@@ -50,8 +50,8 @@ pub(crate) struct GemmGemm {
 
 /// Returns the candidate whose second product is `next`.
 pub(crate) fn gemm_gemm_ending_at(
-    low: &Lowering,
-    target: &dyn Target,
+    low: &LoweredGraph,
+    target: &Target,
     grouping: &mut Grouping,
     order: &TopoOrder,
     next: usize,
@@ -85,7 +85,7 @@ pub(crate) fn gemm_gemm_ending_at(
     products.sort_unstable();
     products.dedup();
     let product = products.into_iter().rev().find(|&product| {
-        target.fuses_gemm_gemm(&low.nodes, product, &grouping.groups[group], next)
+        target.can.gemm_gemm.is_some_and(|fuses| fuses(&low.nodes, product, &grouping.groups[group], next))
             && can_follow(low, grouping, order, group, product)
     })?;
     Some(GemmGemm { product, groups: [grouping.group_of[product]?, group, last] })
@@ -110,20 +110,12 @@ fn is_dense(layout: &DotLayout, side: usize, elements: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::fuse::group::Group;
-    use crate::ir::node::Node;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient_or_zeros, nn};
 
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
-            true
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| target.can.gemm_gemm = Some(|_, _, _, _| true))
     }
 
     fn inputs(g: &Graph) -> [Tensor; 3] {
@@ -145,7 +137,7 @@ mod tests {
 
     /// Members of each fused group, and whether its scores and its weights are stored.
     fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
-        let schedule = Schedule::new(program, &Machine).unwrap();
+        let schedule = Schedule::new(program, &machine()).unwrap();
         let is_strip = |group: &&Group| group.second_gemm.is_some();
         let found = schedule.groups().iter().filter(is_strip).map(|group| {
             let (product, next) = (group.gemm.unwrap(), group.second_gemm.unwrap());
@@ -183,17 +175,8 @@ mod tests {
 
     #[test]
     fn attention_weights_are_recomputed_in_the_backward_pass() {
-        struct Again;
-        impl Target for Again {
-            fn limits(&self) -> Limits {
-                Limits { remat_min_bytes: Some(100), ..LIMITS }
-            }
-
-            fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
-                true
-            }
-        }
-        let schedule = Schedule::new(&derivatives(), &Again).unwrap();
+        let again = machine().with(|target| target.costs.remat_min_bytes = Some(100));
+        let schedule = Schedule::new(&derivatives(), &again).unwrap();
         let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.second_gemm.is_some()).collect();
         let left = |group: &Group| {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];

@@ -5,9 +5,10 @@
 //! `Reduction` (over other axes, accumulated in memory and complete only after the loop). So a softmax, a layer norm or
 //! a cross entropy, forward or backward, is one pass over memory.
 
+use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use crate::ir::view::{Run, View};
-use crate::target::Limits;
+use crate::target::Target;
 
 /// The role of a member of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +36,12 @@ pub struct Group {
     /// read each element of its result as it is in memory, and in no other way. An executor may apply the loop to every
     /// finished tile, or run it after the product.
     pub gemm: Option<usize>,
+    /// The loop after that product as an affine map of its result, if it is one and the target wants it as such. Then the
+    /// product is not in memory unless another group reads it.
+    pub affine: Option<AffineEpilogue>,
     /// The second matrix product of a GEMM–loop–GEMM group, its last member. The rows of its left operand are a
     /// [`Role::Full`] member. Neither the first product nor that member is in memory unless another group reads it.
-    /// Only if [`Target::fuses_gemm_gemm`](crate::Target::fuses_gemm_gemm) holds.
+    /// Only if [`Capabilities::gemm_gemm`](crate::Capabilities::gemm_gemm) says so.
     pub second_gemm: Option<usize>,
     /// Whether the group is loop-invariant.
     pub invariant: bool,
@@ -69,7 +73,7 @@ pub(crate) struct Grouping {
     pub groups: Vec<Group>,
     pub group_of: Vec<Option<usize>>,
     pub role: Vec<Option<Role>>,
-    pub limits: Limits,
+    pub target: Target,
 }
 
 impl Grouping {
@@ -92,7 +96,7 @@ impl Grouping {
         }
         // A random draw reads its whole key and counter for its first element.
         let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-        if draws && domain.n > self.limits.sequential_max {
+        if draws && domain.n > self.target.can.sequential_max {
             return None;
         }
         // A row reduction gives a row value but reads full ones.

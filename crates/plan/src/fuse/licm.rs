@@ -6,16 +6,13 @@
 //!
 //! A program without carries is not a loop: nothing is hoisted, and nothing is kept for a second run.
 
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Elementwise, Kind};
-use crate::lower::Lowering;
 use crate::target::Target;
 use bilevel_graph::{BinaryOp, UnaryOp};
 
-/// Results of at most this many elements are always hoisted: their memory is negligible.
-const MAX_FREE_ELEMENTS: usize = 64;
-
 /// Clears the invariance mark of all values that are not hoisted.
-pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
+pub(crate) fn hoist(low: &mut LoweredGraph, target: &Target) {
     // By node: whether a reader is hoisted itself or needs the value in memory.
     let mut wanted = vec![false; low.nodes.len()];
     for id in (0..low.nodes.len()).rev() {
@@ -23,8 +20,8 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
         let computes = !matches!(node.kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_));
         let invariant = node.invariant && !low.carries.is_empty();
         let hoisted =
-            computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= MAX_FREE_ELEMENTS);
-        let keeps = hoisted || !target.fuses(&node.kind);
+            computes && invariant && (wanted[id] || !is_cheap(&node.kind) || target.costs.is_negligible(node.count()));
+        let keeps = hoisted || !node.kind.fuses();
         let reads: Vec<usize> = node.reads().map(|(read, _)| read).collect();
         let table = node.gathers_from();
         for read in reads {
@@ -42,7 +39,9 @@ fn is_cheap(kind: &Kind) -> bool {
         Kind::Elementwise(Elementwise::Unary(op)) => {
             matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor)
         }
-        Kind::Elementwise(Elementwise::Binary(op)) => !matches!(op, BinaryOp::Pow | BinaryOp::Div),
+        Kind::Elementwise(Elementwise::Binary(op)) => {
+            !matches!(op, BinaryOp::Pow | BinaryOp::Polygamma | BinaryOp::Div)
+        }
         Kind::Elementwise(
             Elementwise::Copy
             | Elementwise::Select
@@ -65,6 +64,8 @@ fn is_cheap(kind: &Kind) -> bool {
         | Kind::AddRows { .. }
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
+        | Kind::Host(_)
+        | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)
         | Kind::PadSum(_)

@@ -8,6 +8,7 @@
 //! tiny loops are merged after the long ones. No small loop may serialise two large parts of a program, such as two
 //! passes through a network with common labels: the memory of both would be live at once.
 
+pub(crate) mod affine_epilogue;
 pub(crate) mod epilogue;
 pub(crate) mod gemm_gemm;
 pub(crate) mod group;
@@ -19,14 +20,11 @@ pub(crate) mod topo_order;
 use crate::fuse::group::{Access, Domain, Group, Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
 use crate::internal_error::{expect, internal_error};
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::Kind;
-use crate::lower::Lowering;
-use crate::target::{Limits, Target};
+use crate::target::Target;
 use bilevel_graph::Result;
 use std::collections::HashMap;
-
-/// Results of at least this many bytes count as large: their lifetime affects peak memory.
-const LARGE_RESULT_BYTES: usize = 1 << 20;
 
 /// Whether merging two loops may delay other work.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,16 +36,16 @@ enum Delay {
 }
 
 /// Puts every computing node into a group, and returns the groups with their partial order.
-pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, TopoOrder)> {
-    let (count, limits) = (low.nodes.len(), target.limits());
-    let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], limits };
-    let mut fuser = Fuser { low, limits, grouping, order: TopoOrder::default(), short: HashMap::new() };
+pub(crate) fn group(low: &LoweredGraph, target: &Target) -> Result<(Grouping, TopoOrder)> {
+    let (count, target) = (low.nodes.len(), *target);
+    let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], target };
+    let mut fuser = Fuser { low, target, grouping, order: TopoOrder::default(), short: HashMap::new() };
     let live = low.live();
     for id in (0..count).filter(|&id| live[id]) {
         let node = &low.nodes[id];
         match &node.kind {
             Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => continue,
-            kind if target.fuses(kind) => fuser.place_in_loop(id)?,
+            kind if kind.fuses() => fuser.place_in_loop(id)?,
             _ => fuser.join_new(id, None).map(|_| ())?,
         }
     }
@@ -57,8 +55,8 @@ pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, To
 }
 
 struct Fuser<'a> {
-    low: &'a Lowering,
-    limits: Limits,
+    low: &'a LoweredGraph,
+    target: Target,
     grouping: Grouping,
     order: TopoOrder,
     /// The newest tiny loop by its length, its invariance and its dependencies.
@@ -101,7 +99,7 @@ impl Fuser<'_> {
         }
         let place = self.alone(id, n);
         let group = self.join_new(id, Some(place))?;
-        if n <= self.limits.tiny_loop {
+        if self.target.costs.is_tiny(n) {
             self.short.insert(like, group);
         }
         Ok(())
@@ -123,7 +121,7 @@ impl Fuser<'_> {
     fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
         let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
             let of_one_row = n == 1 && domain.row == Some(domain.n);
-            domain.n <= self.limits.tiny_loop || of_one_row
+            self.target.costs.is_tiny(domain.n) || of_one_row
         });
         !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
     }
@@ -135,6 +133,7 @@ impl Fuser<'_> {
             members: vec![],
             domain: None,
             gemm: None,
+            affine: None,
             second_gemm: None,
             invariant: node.invariant,
         });
@@ -153,7 +152,7 @@ impl Fuser<'_> {
                 let kept = view.shape.len() - axes.len();
                 let trailing = axes.iter().copied().eq(kept..view.shape.len());
                 let length: usize = axes.iter().map(|&a| view.shape[a]).product();
-                (trailing && (2..=self.limits.row).contains(&length)).then_some(length)
+                (trailing && (2..=self.target.can.row).contains(&length)).then_some(length)
             }
             _ => None,
         }
@@ -197,7 +196,7 @@ impl Fuser<'_> {
         };
         // A reduction from memory gains nothing by joining, and a row reduction of other memory only lengthens rows.
         choices.into_iter().find(|&(domain, role)| {
-            let mut related = domain.n <= self.limits.tiny_loop;
+            let mut related = self.target.costs.is_tiny(domain.n);
             let possible = node.operands.iter().all(|operand| {
                 match self.grouping.access(&self.low.nodes, (group, domain), (id, role), operand) {
                     None => false,
@@ -236,7 +235,7 @@ impl Fuser<'_> {
         let mut readers: HashMap<(usize, bool), usize> = HashMap::new();
         for id in 0..self.low.nodes.len() {
             let Some(group) = self.grouping.group_of[id] else { continue };
-            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.tiny_loop);
+            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| !self.target.costs.is_tiny(domain.n));
             for (read, view) in self.low.nodes[id].reads().filter(|_| is_loop) {
                 let (read_group, here) = (self.grouping.group_of[read], self.grouping.group_of[id]);
                 if read_group == here || !self.low.nodes[read].is_whole(view) {
@@ -256,7 +255,8 @@ impl Fuser<'_> {
 
     /// Merges short loops that do not depend on each other.
     fn merge_short(&mut self) -> Result<()> {
-        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.horizontal_fusion_max);
+        let short =
+            |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.target.costs.horizontal_fusion_max);
         let groups = &self.grouping.groups;
         let mut all: Vec<usize> =
             (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();
@@ -288,7 +288,7 @@ impl Fuser<'_> {
 
     /// True if a group has a large result.
     fn is_large(&self, group: usize) -> bool {
-        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE_RESULT_BYTES)
+        self.grouping.groups[group].members.iter().any(|&id| self.target.costs.is_large(self.low.nodes[id].bytes()))
     }
 
     /// Merges two loops if they run over the same elements, no group must run between them, and each can read the
@@ -298,7 +298,7 @@ impl Fuser<'_> {
         let (Some(a), Some(b)) = (first.domain, second.domain) else { return Ok(()) };
         let members = first.members.len() + second.members.len();
         let rows_agree = a.row.is_none() || b.row.is_none() || a.row == b.row;
-        if a.n != b.n || !rows_agree || members > self.limits.members || second.members.is_empty() {
+        if a.n != b.n || !rows_agree || members > self.target.can.members || second.members.is_empty() {
             return Ok(());
         }
         if first.invariant != second.invariant || !self.order.adjacent(group, other) {
@@ -335,7 +335,7 @@ impl Fuser<'_> {
 }
 
 /// Returns the number of elements of a loop for this node alone; `None` for a reduction of a constant.
-fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
+fn loop_length(low: &LoweredGraph, id: usize) -> Option<usize> {
     let node = &low.nodes[id];
     match &node.kind {
         Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),

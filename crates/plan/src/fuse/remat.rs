@@ -12,9 +12,9 @@ use crate::fuse::gemm_gemm::{GemmGemm, gemm_gemm_ending_at};
 use crate::fuse::group::{Grouping, Role};
 use crate::fuse::min_cut::{INFINITE, min_vertex_cut};
 use crate::fuse::topo_order::TopoOrder;
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
-use crate::lower::Lowering;
-use crate::lower::scaled_fp16::ScaledF16Operands;
+use crate::ir::rewrite::Rewriter;
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
@@ -23,12 +23,12 @@ const MAX_REMAT_OPERATIONS: usize = 48;
 
 /// Returns the program with values of at least this many bytes rematerialised if that pays; `None` if none do.
 pub(crate) fn rematerialize(
-    low: &Lowering,
-    target: &dyn Target,
+    low: &LoweredGraph,
+    target: &Target,
     grouping: &Grouping,
     order: &TopoOrder,
     bytes: usize,
-) -> Option<Lowering> {
+) -> Option<LoweredGraph> {
     let finder = Finder::new(low, grouping, order, bytes);
     // By dropped node: the values of its group from which it is recomputed.
     let mut dropped: HashMap<usize, HashSet<usize>> = HashMap::new();
@@ -42,7 +42,7 @@ pub(crate) fn rematerialize(
         return None;
     }
     let later = finder.later(target, &dropped);
-    Some(Rewriter::new(low, grouping, &dropped, &later).rewrite())
+    Recomputing { new: Rewriter::new(low), again: HashMap::new() }.rewrite(grouping, &dropped, &later)
 }
 
 /// A rematerialisation for a product of the backward pass: the loop that recomputes the value, and the values it starts
@@ -54,7 +54,7 @@ struct Later {
 }
 
 struct Finder<'a> {
-    low: &'a Lowering,
+    low: &'a LoweredGraph,
     grouping: &'a Grouping,
     order: &'a TopoOrder,
     /// By node: its readers, and whether each reads all elements in order.
@@ -66,7 +66,7 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a TopoOrder, bytes: usize) -> Self {
+    fn new(low: &'a LoweredGraph, grouping: &'a Grouping, order: &'a TopoOrder, bytes: usize) -> Self {
         let mut readers = vec![vec![]; low.nodes.len()];
         let live = low.live();
         for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
@@ -89,7 +89,7 @@ impl<'a> Finder<'a> {
     fn is_for_loops(&self, id: usize) -> bool {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id];
-        let plain = computes_elements(node) && !node.narrow && self.grouping.role[id] == Some(Role::Full);
+        let plain = computes_elements(node) && !node.storage.is_reduced() && self.grouping.role[id] == Some(Role::Full);
         let mut outside =
             self.readers[id].iter().filter(|(reader, _)| self.grouping.group_of[*reader] != own).peekable();
         plain
@@ -174,7 +174,7 @@ impl<'a> Finder<'a> {
     }
 
     /// By product and operand between two fused products: the loop that recomputes the operand.
-    fn later(&self, target: &dyn Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
+    fn later(&self, target: &Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
         let mut found = HashMap::new();
         let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
         let strips = (0..self.low.nodes.len()).filter_map(|next| {
@@ -234,7 +234,7 @@ impl<'a> Finder<'a> {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
-            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => INFINITE,
+            _ if dropped.contains_key(&id) || (node.storage.is_reduced() && computes_elements(node)) => INFINITE,
             // A value that a step changes would have to be copied first.
             Kind::Input | Kind::CarriedCast(_) if !node.invariant => 2 * node.bytes() as u64,
             Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => 0,
@@ -273,6 +273,8 @@ fn computes_elements(node: &Node) -> bool {
         | Kind::AddRows { .. }
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
+        | Kind::Host(_)
+        | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)
         | Kind::PadSum(_)
@@ -280,69 +282,50 @@ fn computes_elements(node: &Node) -> bool {
     }
 }
 
-/// Rewrites the nodes, with rematerialised values before their readers.
-struct Rewriter<'a> {
-    low: &'a Lowering,
-    grouping: &'a Grouping,
-    dropped: &'a HashMap<usize, HashSet<usize>>,
-    later: &'a HashMap<(usize, usize), Later>,
-    nodes: Vec<Node>,
-    /// By old node: the new one.
-    moved: Vec<usize>,
+/// Adds rematerialised values before their readers.
+struct Recomputing<'a> {
+    new: Rewriter<'a, LoweredGraph>,
     /// By reading group and old node: the rematerialised node.
     again: HashMap<(usize, usize), usize>,
 }
 
-impl<'a> Rewriter<'a> {
-    fn new(
-        low: &'a Lowering,
-        grouping: &'a Grouping,
-        dropped: &'a HashMap<usize, HashSet<usize>>,
-        later: &'a HashMap<(usize, usize), Later>,
-    ) -> Self {
-        Rewriter { low, grouping, dropped, later, nodes: vec![], moved: vec![], again: HashMap::new() }
-    }
-
-    fn rewrite(mut self) -> Lowering {
-        for (id, node) in self.low.nodes.iter().enumerate() {
-            let mut node = node.clone();
-            for operand in &mut node.operands {
-                let Operand::At { node: read, .. } = operand else { continue };
-                let reader = self.grouping.group_of[id].filter(|group| self.grouping.group_of[*read] != Some(*group));
-                *read = match (reader, self.dropped.get(read), self.later.get(&(id, *read))) {
-                    (_, _, Some(Later { loop_group, base })) => self.compute(*loop_group, *read, base),
-                    (Some(reader), Some(base), _) => self.compute(reader, *read, base),
-                    _ => self.moved[*read],
-                };
+impl Recomputing<'_> {
+    fn rewrite(
+        mut self,
+        grouping: &Grouping,
+        dropped: &HashMap<usize, HashSet<usize>>,
+        later: &HashMap<(usize, usize), Later>,
+    ) -> Option<LoweredGraph> {
+        for (id, node) in self.new.old.nodes.iter().enumerate() {
+            let computed = node.operands.iter().map(|operand| {
+                let (read, _) = operand.at()?;
+                let reader = grouping.group_of[id].filter(|group| grouping.group_of[read] != Some(*group));
+                match (reader, dropped.get(&read), later.get(&(id, read))) {
+                    (_, _, Some(Later { loop_group, base })) => Some(self.compute(*loop_group, read, base)),
+                    (Some(reader), Some(base), _) => Some(self.compute(reader, read, base)),
+                    _ => None,
+                }
+            });
+            let computed: Vec<Option<usize>> = computed.collect();
+            let kept = self.new.keep();
+            for (operand, computed) in self.new.nodes[kept].operands.iter_mut().zip(computed) {
+                if let (Operand::At { node, .. }, Some(computed)) = (operand, computed) {
+                    *node = computed;
+                }
             }
-            self.moved.push(self.nodes.len());
-            self.nodes.push(node);
         }
-        let moved = |operand: &Operand| match operand {
-            Operand::At { node, view } => Operand::At { node: self.moved[*node], view: view.clone() },
-            constant => constant.clone(),
-        };
-        Lowering {
-            inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
-            outputs: self.low.outputs.iter().map(moved).collect(),
-            carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
-            initial_casts: self.low.initial_casts.iter().map(|initial_cast| initial_cast.moved(&self.moved)).collect(),
-            rounded: HashMap::new(),
-            scaled_f16: ScaledF16Operands::default(),
-            parts: HashMap::new(),
-            nodes: self.nodes,
-        }
+        self.new.finish()
     }
 
     /// Returns the rematerialised node of a value for a reading group.
     fn compute(&mut self, reader: usize, id: usize, base: &HashSet<usize>) -> usize {
         if base.contains(&id) {
-            return self.moved[id];
+            return self.new.at(id);
         }
         if let Some(&number) = self.again.get(&(reader, id)) {
             return number;
         }
-        let mut node = self.low.nodes[id].clone();
+        let mut node = self.new.old.nodes[id].clone();
         for operand in &mut node.operands {
             if let Operand::At { node: read, .. } = operand {
                 *read = self.compute(reader, *read, base);
@@ -352,28 +335,25 @@ impl<'a> Rewriter<'a> {
         if let Kind::InlineGather { checked, .. } = &mut node.kind {
             *checked = false;
         }
-        self.nodes.push(node);
-        self.again.insert((reader, id), self.nodes.len() - 1);
-        self.nodes.len() - 1
+        let made = self.new.add(node);
+        self.again.insert((reader, id), made);
+        made
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
 
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            Limits { remat_min_bytes: Some(1000), ..LIMITS }
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| target.costs.remat_min_bytes = Some(1000))
     }
 
     /// Counts the stored values of this many elements: of loops, and of other operations.
     fn stored(program: &Program, count: usize) -> [usize; 2] {
-        let schedule = Schedule::new(program, &Machine).unwrap();
+        let schedule = Schedule::new(program, &machine()).unwrap();
         let mut found = [0; 2];
         for id in (0..schedule.nodes.len()).filter(|&id| schedule.group_of(id).is_some()) {
             if schedule.is_stored(id) && schedule.nodes[id].count() == count {
@@ -426,7 +406,7 @@ mod tests {
         // Read once more after x has changed.
         let later = y + sign * next.square().sum_all();
         let program = Program::builder(&g).carry(x, next).carry(y, later).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &machine()).unwrap();
         assert!(schedule.carries.iter().all(|carry| carry.in_place));
     }
 }

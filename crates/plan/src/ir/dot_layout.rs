@@ -99,11 +99,11 @@ impl Side {
         if let Operand::At { node, view } = &self.operand {
             let (node, view) = (*node, view.transpose(&perm));
             let key = (node, view.clone(), None);
-            self.operand = match low.parts.get(&key) {
+            self.operand = match low.copies.parts.get(&key) {
                 Some(&part) => low.dense(part),
                 None => {
                     let copy = low.copy(Operand::At { node, view }, &shape, dtype, line);
-                    copy.at().map(|(part, _)| low.parts.insert(key, part));
+                    copy.at().map(|(part, _)| low.copies.parts.insert(key, part));
                     copy
                 }
             };
@@ -118,7 +118,7 @@ impl Side {
 /// Returns the strides of the product `dims` written into `out`, and its operands, copied if necessary.
 pub(crate) fn lower_dot(
     low: &mut Lowering,
-    target: &dyn Target,
+    target: &Target,
     dims: &DotDims,
     (a, a_shape): (Operand, &[usize]),
     (b, b_shape): (Operand, &[usize]),
@@ -141,7 +141,9 @@ pub(crate) fn lower_dot(
     let (batch, m, n, k) = (a.length(&a.batch), a.length(&a.free), b.length(&b.free), a.length(&a.contract));
     let size = DotSize { batch, m, n, k, precision };
     for side in [&mut a, &mut b] {
-        if side.strides().is_none() || (target.wants_one_stride(&size) && !side.walks_batch()) {
+        if side.strides().is_none()
+            || (target.can.one_batch_stride.is_some_and(|wants| wants(&size)) && !side.walks_batch())
+        {
             side.straighten(low, dtype, line);
         }
     }
@@ -193,19 +195,12 @@ mod tests {
     use super::DotSize;
     use crate::ir::node::{Elementwise, Kind};
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, DotDims, Graph, Program};
 
     /// A target whose products need one batch stride, or accept any.
-    struct Machine(bool);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn wants_one_stride(&self, _: &DotSize) -> bool {
-            self.0
-        }
+    fn machine(one_stride: bool) -> Target {
+        Target::PLAIN.with(|target| target.can.one_batch_stride = one_stride.then_some(|_: &DotSize| true))
     }
 
     #[test]
@@ -225,7 +220,7 @@ mod tests {
         let back = scores.dot(heads(k), batched(3, 2));
         let program = Program::builder(&g).output("back", back).build().unwrap();
         for (one_stride, copies) in [(true, 2), (false, 0)] {
-            let schedule = Schedule::new(&program, &Machine(one_stride)).unwrap();
+            let schedule = Schedule::new(&program, &machine(one_stride)).unwrap();
             let is_copy = |kind: &Kind| matches!(kind, Kind::Elementwise(Elementwise::Copy));
             let found = schedule.nodes.iter().filter(|node| is_copy(&node.kind)).count();
             assert_eq!(found, copies);

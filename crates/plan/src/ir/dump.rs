@@ -2,9 +2,11 @@
 //!
 //! An operand is `%3` where all of node 3 is read in order, and `%3{8x6:1,8+2}` for a view: shape, strides and, if there is one, offset.
 
+use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Group, Role};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand};
+use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use std::fmt::{Display, Formatter, Result};
 
@@ -92,6 +94,11 @@ fn described(group: &Group) -> String {
     if let Some(product) = group.gemm {
         text += &format!(", after the product %{product}");
     }
+    if let Some(AffineEpilogue { alpha, addend, bias, .. }) = group.affine {
+        text += &format!(", as {alpha}·%");
+        addend.into_iter().for_each(|(node, beta)| text += &format!(" + {beta}·%{node}"));
+        bias.into_iter().for_each(|(node, _)| text += &format!(" + row %{node}"));
+    }
     if let Some(next) = group.second_gemm {
         text += &format!(", before the product %{next}");
     }
@@ -100,7 +107,11 @@ fn described(group: &Group) -> String {
 
 /// The storage type of a node, if it is not the type of its elements.
 fn storage(node: &Node) -> Option<&'static str> {
-    node.narrow.then(|| if node.is_scaled_f16() { "fp16" } else { "bf16" })
+    match node.storage {
+        StorageType::Bf16 => Some("bf16"),
+        StorageType::F16 => Some("fp16"),
+        StorageType::F32 | StorageType::F64 | StorageType::I32 => None,
+    }
 }
 
 fn name(kind: &Kind) -> String {
@@ -111,8 +122,8 @@ fn name(kind: &Kind) -> String {
         Kind::CarriedCast(CastForm::ScaledF16) => "state fp16".into(),
         Kind::Table(values) if values.len() == 1 => format!("table {}", values[0]),
         Kind::Table(values) => format!("table of {} numbers", values.len()),
-        Kind::Elementwise(Elementwise::Unary(op)) => format!("{op:?}").to_lowercase(),
-        Kind::Elementwise(Elementwise::Binary(op)) => format!("{op:?}").to_lowercase(),
+        Kind::Elementwise(Elementwise::Unary(op)) => op.name().into(),
+        Kind::Elementwise(Elementwise::Binary(op)) => op.name().into(),
         Kind::Elementwise(Elementwise::Round(precision)) => format!("round to {precision}"),
         Kind::Elementwise(Elementwise::Convert(to)) => format!("convert to {to}"),
         Kind::Elementwise(Elementwise::ScaleToF16(_)) => "scale to fp16".into(),
@@ -130,8 +141,10 @@ fn name(kind: &Kind) -> String {
             let size = format!("{batch}x{}x{}x{}", layout.m, layout.k, layout.n);
             format!("dot {size} in {precision}, strides {a},{b} and {c},{d}")
         }
-        Kind::Conv(dims, precision) => {
-            format!("conv in {precision}, stride {:?}, padding {:?}, groups {}", dims.stride, dims.padding, dims.groups)
+        Kind::Conv(dims, role, precision) => {
+            let pass = format!("{:?}", role.pass()).to_lowercase();
+            let (stride, padding, groups) = (dims.stride, dims.padding, dims.groups);
+            format!("conv {pass} in {precision}, stride {stride:?}, padding {padding:?}, groups {groups}")
         }
         Kind::Gather { batch } => format!("gather, batch {batch}"),
         Kind::InlineGather { stride, limit, checked } => {
@@ -140,9 +153,11 @@ fn name(kind: &Kind) -> String {
         Kind::ScatterAdd { batch } => format!("scatter_add, batch {batch}"),
         Kind::AddRows { batch } => format!("add rows, batch {batch}"),
         Kind::WindowArgMax(dims) => format!("window argmax {:?}, stride {:?}", dims.size, dims.stride),
+        Kind::Block(op) => op.name().into(),
         Kind::CumSum { axis, reverse } => {
             format!("cumsum along {axis}{}", if *reverse { ", reversed" } else { "" })
         }
+        Kind::Host(call) => call.function().name().into(),
         Kind::Concat(axis) => format!("concat along {axis}"),
         Kind::Pad(frame) => format!("pad {:?}, interior {:?}", frame.low, frame.interior),
         Kind::PadSum(frames) => {
@@ -156,7 +171,7 @@ fn name(kind: &Kind) -> String {
 #[cfg(test)]
 mod tests {
     use crate::pipeline::Pipeline;
-    use crate::target::PlainTarget;
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program};
 
     #[test]
@@ -167,7 +182,7 @@ mod tests {
         let program = Program::builder(&g).output("sum", y.sum([1])).carry(x, x * 2.0).build().unwrap();
         let mut texts = vec![];
         let pipeline = Pipeline::new();
-        pipeline.observe(&program, &PlainTarget, |pass, low| texts.push((pass.name, low.to_string()))).unwrap();
+        pipeline.observe(&program, &Target::PLAIN, |pass, low| texts.push((pass.name, low.to_string()))).unwrap();
         let text = |name: &str| &texts.iter().find(|(pass, _)| *pass == name).unwrap().1[..];
         let lowered = "\
 4 operations, 64 bytes written

@@ -5,9 +5,9 @@
 //! been written is NaN. Whatever a [`Target`] asks for can so be tested without the machine: the interpreter is an [`Executor`].
 
 use crate::internal_error::internal_error;
-use crate::ir::element_storage::ElementStorage;
 use crate::ir::interpret_ops::amax_exponent;
 use crate::ir::node::{CastForm, Elementwise, Operand};
+use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
 use crate::memory::{MemoryMap, Place, Region};
@@ -24,11 +24,11 @@ type Planner = dyn Fn(&Program) -> Result<Schedule> + Send + Sync;
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Executor, Graph, Program};
-/// use bilevel_plan::{Interpreter, PlainTarget};
+/// use bilevel_plan::{Interpreter, Target};
 /// let g = Graph::new();
 /// let x = g.input("x", [3], DType::F32);
 /// let program = Program::builder(&g).output("y", (x * x).sum_all()).carry(x, x + 1.0).build()?;
-/// let mut run = Interpreter::new(PlainTarget).compile(&program)?;
+/// let mut run = Interpreter::new(Target::PLAIN).compile(&program)?;
 /// run.set(0, &Array::from_f32([3], vec![1.0, 2.0, 3.0])?)?;
 /// run.run(0..2)?;
 /// assert_eq!(run.output(0)?.item(), Some(29.0));
@@ -41,7 +41,7 @@ pub struct Interpreter {
 
 impl Interpreter {
     /// For programs planned for this target.
-    pub fn new(target: impl Target + Send + Sync + 'static) -> Self {
+    pub fn new(target: Target) -> Self {
         Self::of(move |program| Schedule::new(program, &target))
     }
 
@@ -129,10 +129,10 @@ impl InterpreterRun {
     pub(crate) fn with(program: &Program, schedule: Schedule, map: MemoryMap) -> Self {
         let mut memory = Memory::new(program, &map);
         for (place, dtype, values) in map.tables(&schedule) {
-            let (start, storage) = (memory.start(place), ElementStorage::Plain(dtype));
+            let (start, storage) = (memory.start(place), StorageType::from(dtype));
             for (i, &value) in values.iter().enumerate() {
                 let at = start + i * storage.size();
-                storage.store(value, &mut memory.bytes[at..at + storage.size()]);
+                storage.write(value, &mut memory.bytes[at..at + storage.size()]);
             }
         }
         let mut written_over = vec![vec![]; schedule.nodes.len()];
@@ -144,9 +144,9 @@ impl InterpreterRun {
     }
 
     /// Where a node begins, and how its elements are stored.
-    pub(crate) fn place(&self, node: usize) -> Result<(usize, ElementStorage)> {
+    pub(crate) fn place(&self, node: usize) -> Result<(usize, StorageType)> {
         let place = self.map.nodes[node].ok_or_else(|| internal_error("the memory of a value that is read"))?;
-        Ok((self.memory.start(place), ElementStorage::of(&self.schedule.nodes[node])))
+        Ok((self.memory.start(place), self.schedule.nodes[node].storage))
     }
 
     /// The element at this position of a node's memory.
@@ -162,7 +162,7 @@ impl InterpreterRun {
             let position = usize::try_from(position).ok().filter(|&position| position < count);
             let position = position.ok_or_else(|| internal_error("a value inside the memory of its node"))?;
             let at = start + position * storage.size();
-            Ok(storage.load(&self.memory.bytes[at..at + storage.size()]))
+            Ok(storage.read(&self.memory.bytes[at..at + storage.size()]))
         };
         positions.into_iter().map(load).collect()
     }
@@ -176,20 +176,20 @@ impl InterpreterRun {
     pub(crate) fn store(&mut self, node: usize, position: usize, value: f64) {
         for like in std::iter::once(node).chain(self.written_over[node].iter().copied()) {
             let Some(place) = self.map.nodes[like] else { continue };
-            let storage = ElementStorage::of(&self.schedule.nodes[like]);
+            let storage = self.schedule.nodes[like].storage;
             let at = self.memory.start(place) + position * storage.size();
-            storage.store(value, &mut self.memory.bytes[at..at + storage.size()]);
+            storage.write(value, &mut self.memory.bytes[at..at + storage.size()]);
         }
     }
 
     /// Copies what an operand shows, dense, to a place.
     fn copy(&mut self, operand: &Operand, to: Place) -> Result<()> {
         let (node, view) = operand.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
-        let storage = ElementStorage::of(&self.schedule.nodes[node]);
+        let storage = self.schedule.nodes[node].storage;
         let (start, values) = (self.memory.start(to), self.view(node, view)?);
         for (i, value) in values.into_iter().enumerate() {
             let at = start + i * storage.size();
-            storage.store(value, &mut self.memory.bytes[at..at + storage.size()]);
+            storage.write(value, &mut self.memory.bytes[at..at + storage.size()]);
         }
         Ok(())
     }

@@ -3,9 +3,9 @@
 //! For each block the members are computed in order from registers and memory, and then written. So a member may be written over memory that
 //! its own block is read from, and no other. Every second loop runs backwards: no result may depend on the order of blocks.
 
+use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Access, Domain, Role};
 use crate::internal_error::internal_error;
-use crate::ir::element_storage::ElementStorage;
 use crate::ir::interpret::{InterpreterRun, position};
 use crate::ir::interpret_ops::{Dense, amax_exponent, evaluate};
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
@@ -47,6 +47,9 @@ impl InterpreterRun {
     pub(crate) fn run_loop(&mut self, g: usize, domain: Domain, last: bool) -> Result<()> {
         let group = self.schedule.groups()[g].clone();
         let needed = |id: &usize| last || self.schedule.in_every_step(*id);
+        if let (Some(product), Some(form)) = (group.gemm, group.affine) {
+            return if needed(&form.result) { self.run_affine(product, form) } else { Ok(()) };
+        }
         let is_product = |id: &usize| [group.gemm, group.second_gemm].contains(&Some(*id));
         let members = group.members.iter().filter(|id| needed(id) && !is_product(id));
         let mut work = Loop {
@@ -62,7 +65,7 @@ impl InterpreterRun {
             self.run_product(product, &mut work)?;
         }
         // Where members are complete one after the other, all elements are one block.
-        let at_once = domain.n <= self.schedule.grouping.limits.sequential_max;
+        let at_once = domain.n <= self.schedule.grouping.target.can.sequential_max;
         let row = domain.row.unwrap_or(1).max(1);
         let step = if at_once { domain.n.max(1) } else { (domain.n / row / BLOCKS).max(1) * row };
         let starts = (0..domain.n).step_by(step);
@@ -79,13 +82,31 @@ impl InterpreterRun {
         Ok(())
     }
 
+    /// A product whose result is stored after an affine map, as libraries do it: the members of the loop are not run.
+    fn run_affine(&mut self, product: usize, form: AffineEpilogue) -> Result<()> {
+        let node = self.schedule.nodes[product].clone();
+        let Kind::Dot(layout, precision) = &node.kind else { return Err(internal_error("the product of a loop")) };
+        let products = self.dot(&node, layout, *precision, &Values::new())?;
+        let all = 0..products.len() as isize;
+        let addend = form.addend.map(|(read, beta)| Ok((self.elements(read, all.clone())?, beta))).transpose()?;
+        let column = |at: isize| at % layout.n as isize;
+        let bias = form.bias.map(|(read, first)| self.elements(read, all.map(|at| first + column(at)))).transpose()?;
+        for (at, value) in products.into_iter().enumerate() {
+            let value = form.alpha * value
+                + addend.as_ref().map_or(0.0, |(values, beta)| beta * values[at])
+                + bias.as_ref().map_or(0.0, |values| values[at]);
+            self.store(form.result, at, scalar::round(value, node.dtype));
+        }
+        Ok(())
+    }
+
     /// A product of a loop: in memory, or at hand.
     fn run_product(&mut self, id: usize, work: &mut Loop) -> Result<()> {
         let node = self.schedule.nodes[id].clone();
         let Kind::Dot(layout, precision) = &node.kind else { return Err(internal_error("the product of a loop")) };
         let values = self.dot(&node, layout, *precision, &work.at_hand)?;
         if self.map.nodes[id].is_none() {
-            let storage = ElementStorage::of(&node);
+            let storage = node.storage;
             work.at_hand.insert(id, values.iter().map(|&value| storage.rounded(value)).collect());
         }
         values.into_iter().enumerate().for_each(|(at, value)| self.store(id, at, value));
@@ -115,7 +136,7 @@ impl InterpreterRun {
                 Role::Reduction { .. } => continue,
             };
             let values = work.registers.remove(&id).ok_or_else(|| internal_error("the value of a member"))?;
-            let storage = ElementStorage::of(&self.schedule.nodes[id]);
+            let storage = self.schedule.nodes[id].storage;
             values.iter().enumerate().for_each(|(i, &value)| self.store(id, first + i, value));
             if keeps && role == Role::Full && self.map.nodes[id].is_none() {
                 let all = work.at_hand.entry(id).or_insert_with(|| vec![f64::NAN; work.domain.n]);

@@ -3,10 +3,10 @@
 
 use crate::internal_error::internal_error;
 use crate::ir::dot_layout::DotLayout;
-use crate::ir::element_storage::ElementStorage;
 use crate::ir::interpret::{InterpreterRun, position};
 use crate::ir::interpret_loop::Values;
 use crate::ir::node::{Elementwise, Kind, Node, Padding};
+use crate::ir::storage_type::StorageType;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
 use bilevel_graph::reference_ops::{Total, checked_index, evaluate_op, product};
 use bilevel_graph::shape::for_each_index;
@@ -26,7 +26,7 @@ impl Elementwise {
             Elementwise::Round(precision) => f64::from(precision.round(x[0] as f32)),
             Elementwise::ScaleToF16(power) => {
                 let scaled = x[0] as f32 * two_to(shift(power, &x[1..]));
-                ElementStorage::F16.rounded(f64::from(scaled))
+                StorageType::F16.rounded(f64::from(scaled))
             }
             Elementwise::Unscale([a, b]) => {
                 let (of_a, of_b) = x[1..].split_at(a.factors());
@@ -62,11 +62,13 @@ fn reference_op(node: &Node) -> Option<Op> {
         Kind::Elementwise(Elementwise::Random(kind, stream)) => Op::Random(*kind, *stream),
         Kind::Reduce(op, axes) => Op::Reduce(*op, axes.clone()),
         Kind::ArgMax => Op::ArgMax(node.shape.len()),
-        Kind::Conv(dims, precision) => Op::Conv(dims.clone(), *precision),
+        Kind::Conv(dims, role, precision) => Op::Conv(dims.clone(), *role, *precision),
         Kind::Gather { batch } => Op::Gather { batch: *batch },
         Kind::ScatterAdd { batch } => Op::ScatterAdd { batch: *batch, size: node.shape[*batch] },
         Kind::WindowArgMax(dims) => Op::WindowArgMax(dims.clone()),
+        Kind::Block(op) => Op::Block(*op),
         Kind::CumSum { axis, reverse } => Op::CumSum { axis: *axis, reverse: *reverse },
+        Kind::Host(call) => Op::Host(call.clone()),
         Kind::Concat(axis) => Op::Concat(*axis),
         Kind::Pad(frame) => padding(frame),
         _ => return None,

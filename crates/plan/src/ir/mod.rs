@@ -1,17 +1,20 @@
-//! The lowered program: nodes, views of their memory, and the layouts of matrix products and row-indexed operations.
+//! The lowered program: nodes, their storage types, views of their memory, and the layouts of matrix products and row-indexed operations.
 
 pub(crate) mod dot_layout;
 pub(crate) mod dump;
-pub(crate) mod element_storage;
 pub(crate) mod index_dims;
 pub(crate) mod interpret;
 pub(crate) mod interpret_loop;
 pub(crate) mod interpret_ops;
 pub(crate) mod lowered;
+pub(crate) mod lowered_graph;
 pub(crate) mod node;
+pub(crate) mod rewrite;
+pub(crate) mod storage_type;
 pub(crate) mod verify;
 pub(crate) mod verify_groups;
 pub(crate) mod verify_nodes;
+pub(crate) mod verify_storage;
 pub(crate) mod view;
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The operations of a lowered program: few kinds, each with its own memory, on operands that are views.
 
 use crate::ir::dot_layout::DotLayout;
+use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
-use bilevel_graph::{BinaryOp, ConvDims, DType, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use bilevel_graph::{
+    BinaryOp, BlockOp, ConvDims, ConvRole, DType, HostCall, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims,
+};
 use std::panic::Location;
 
 /// The operation of a lowered node. Operands are listed in the order of [`Node::operands`].
@@ -21,23 +24,23 @@ pub enum Kind {
     /// A sum or a maximum over these axes of the operand's view.
     Reduce(ReduceOp, Vec<usize>),
     /// The exponent of the operand's amax: 2^⌊log₂ max |x|⌋ over its finite elements, or 0 if all are below 2⁻¹²⁶. Only
-    /// if [`Target::scales_to_f16`](crate::Target::scales_to_f16) holds.
+    /// if [`CostModel::min_scaled_side`](crate::CostModel::min_scaled_side) is set.
     AmaxExponent,
     /// The index of the largest element along the last axis of the operand's view; the first of equals.
     ArgMax,
     /// A batched matrix product. Its strides already contain the views of its operands, except for their offsets. Its
-    /// precision is `Full`, or one for which [`Target::has_native`](crate::Target::has_native) holds.
+    /// math mode is `Full`, or one for which [`Capabilities::rounds_operands`](crate::Capabilities::rounds_operands) holds.
     Dot(DotLayout, Precision),
-    /// A convolution of an image with a kernel, each a view of four axes, in a precision as for products.
+    /// A convolution of an image with a kernel, each a view of four axes, in a math mode as for products.
     /// [`Node::layout`] is the layout of the result.
-    Conv(ConvDims, Precision),
+    Conv(ConvDims, ConvRole, Precision),
     /// Operands x and indices, both dense: the rows of x at these indices.
     Gather {
         /// Leading axes that both operands share.
         batch: usize,
     },
     /// Operands index and base, one of each per element: the element index·stride after base. Only if
-    /// [`Target::fuses_gather`](crate::Target::fuses_gather) holds.
+    /// [`Capabilities::inline_gather`](crate::Capabilities::inline_gather) holds.
     InlineGather {
         /// The distance between consecutive rows of the table, in elements.
         stride: usize,
@@ -67,11 +70,15 @@ pub enum Kind {
         /// From the end to the start.
         reverse: bool,
     },
+    /// A function of dense operands that user code computes.
+    Host(HostCall),
+    /// An operation on whole rows or matrices of dense operands.
+    Block(BlockOp),
     /// The concatenation of the operands along this axis.
     Concat(usize),
     /// The operand padded with zeros.
     Pad(Padding),
-    /// The sum of padded operands (col2im). Only if [`Target::fuses_pad_sum`](crate::Target::fuses_pad_sum) holds.
+    /// The sum of padded operands (col2im). Only if [`Capabilities::pad_sum`](crate::Capabilities::pad_sum) holds.
     PadSum(Vec<Padding>),
     /// Fails at run time if an element of the dense operand is not in 0..limit. It has no elements itself.
     CheckIndex {
@@ -80,6 +87,16 @@ pub enum Kind {
         /// The operation that the error names.
         operation: &'static str,
     },
+}
+
+impl Kind {
+    /// True if it can be part of a fused loop; any other operation is a group of its own.
+    pub(crate) fn fuses(&self) -> bool {
+        matches!(
+            self,
+            Kind::Elementwise(_) | Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax | Kind::InlineGather { .. }
+        )
+    }
 }
 
 /// The form of a cast that is carried along with its input.
@@ -162,12 +179,11 @@ pub struct Node {
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
-    /// Whether elements are stored in two bytes. [`Elementwise::ScaleToF16`] stores fp16, which only products read. All
-    /// others store bf16: operands and results of `Bf16` products and convolutions for which
-    /// [`Target::gemm_reads_bf16`](crate::Target::gemm_reads_bf16) or
-    /// [`Target::conv_reads_bf16`](crate::Target::conv_reads_bf16) holds, and values that bf16 represents exactly
+    /// The type of the elements in memory. `F16` are the results of [`Elementwise::ScaleToF16`], which only products
+    /// read. `Bf16` are operands and results of `Bf16` products and convolutions for which
+    /// [`Capabilities`](crate::Capabilities) say so, and values that bf16 represents exactly
     /// (`narrow_storage.rs`). Only products, convolutions, loops, concatenations and paddings read them.
-    pub narrow: bool,
+    pub storage: StorageType,
     /// The layout of the node's axes in its memory. It differs from row-major only for products and convolutions whose
     /// result is read transposed.
     pub layout: View,
@@ -188,17 +204,12 @@ impl Node {
 
     /// Bytes of its elements.
     pub fn bytes(&self) -> usize {
-        self.count() * if self.narrow { 2 } else { self.dtype.size() }
+        self.count() * self.storage.size()
     }
 
     /// Returns the operands in memory.
     pub fn reads(&self) -> impl Iterator<Item = (usize, &View)> {
         self.operands.iter().filter_map(Operand::at)
-    }
-
-    /// True if elements are stored as scaled fp16.
-    pub fn is_scaled_f16(&self) -> bool {
-        matches!(self.kind, Kind::Elementwise(Elementwise::ScaleToF16(_)) | Kind::CarriedCast(CastForm::ScaledF16))
     }
 
     /// Returns the table of an inline gather.

@@ -1,48 +1,32 @@
 //! Planted mistakes: each wrong rule is caught by the verifier, or by the interpreter beside the reference.
 
-use crate::fuse::group::{Group, Role};
+use crate::fuse::group::Role;
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::interpret::{Interpreter, InterpreterRun, WORKSPACE};
 use crate::ir::lowered::LoweredProgram;
-use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand};
+use crate::ir::node::{CastForm, Elementwise, Kind, Operand};
+use crate::ir::storage_type::StorageType;
 use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 use crate::memory::MemoryMap;
 use crate::schedule::Schedule;
-use crate::target::{LIMITS, Limits, Target};
+use crate::target::Target;
 use bilevel_graph::conformance::{Dice, Inputs, agree, outputs, results, set_all};
-use bilevel_graph::{BinaryOp, DType, ErrorKind, Graph, Precision, Program, Reference, Runnable, Tensor, gradient, nn};
+use bilevel_graph::{
+    BinaryOp, ConvPass, ConvRole, DType, ErrorKind, Graph, Precision, Program, Reference, Runnable, Tensor, gradient,
+    nn,
+};
 
-/// One that asks for everything but epilogues.
-struct Machine;
-
-impl Target for Machine {
-    fn limits(&self) -> Limits {
-        Limits { concat_in_place: true, remat_min_bytes: Some(1), alignment: 16, ..LIMITS }
-    }
-
-    fn has_native(&self, _: Precision) -> bool {
-        true
-    }
-
-    fn gemm_reads_bf16(&self) -> bool {
-        true
-    }
-
-    fn scales_to_f16(&self, _: &DotLayout) -> bool {
-        true
-    }
-
-    fn fuses_pad_sum(&self) -> bool {
-        true
-    }
-
-    fn fuses_gather(&self) -> bool {
-        true
-    }
-
-    fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
-        true
-    }
+/// One that asks for everything but epilogues that are not affine.
+fn machine() -> Target {
+    Target::PLAIN.with(|target| {
+        let can = &mut target.can;
+        (can.concat_in_place, can.alignment, can.rounds_operands, can.gemm_reads_bf16) = (true, 16, true, true);
+        (can.pad_sum, can.inline_gather) = (true, true);
+        can.gemm_gemm = Some(|_, _, _, _| true);
+        can.affine_epilogue = Some(|_| true);
+        let costs = &mut target.costs;
+        (costs.remat_min_bytes, costs.min_scaled_side, costs.load_bytes) = (Some(1), Some(1), 16);
+    })
 }
 
 /// What finds a mistake.
@@ -84,7 +68,7 @@ impl Subject {
     /// Plants a mistake, and checks that it is found by this and, where the verifier finds nothing, that it is found at all.
     #[track_caller]
     fn finds(&self, finder: Finder, plant: impl Fn(&mut Schedule)) {
-        let planned = || Schedule::new(&self.program, &Machine).unwrap();
+        let planned = || Schedule::new(&self.program, &machine()).unwrap();
         LoweredProgram::of(&planned()).verify().unwrap();
         assert!(self.is_right(planned(), None), "it is right without a mistake");
         let mut wrong = planned();
@@ -184,7 +168,7 @@ fn an_update_in_place_before_a_reader_is_found_by_the_verifier_and_would_be_by_t
     }
     let subject = updates();
     subject.finds(Finder::Verifier, writer_first);
-    let mut wrong = Schedule::new(&subject.program, &Machine).unwrap();
+    let mut wrong = Schedule::new(&subject.program, &machine()).unwrap();
     writer_first(&mut wrong);
     assert!(!subject.is_right(wrong, None));
 }
@@ -239,7 +223,7 @@ fn a_wrong_exponent_of_a_scale_is_found() {
     });
     scaled().finds(Finder::Verifier, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::ScaleToF16(_))));
-        schedule.nodes[id].narrow = false;
+        schedule.nodes[id].storage = StorageType::F32;
     });
 }
 
@@ -279,10 +263,50 @@ fn a_wrong_stride_or_limit_of_a_fetch_is_found() {
 }
 
 #[test]
+fn an_operation_that_can_fail_after_an_update_in_place_is_found() {
+    let g = Graph::new();
+    let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F64));
+    let rows = w.take(g.input("at", [6], DType::I32)).cumsum(0);
+    let subject = Subject::new(Program::builder(&g).carry(x, x * 0.5 - w).output("rows", rows).build().unwrap(), 1e-12);
+    subject.finds(Finder::Verifier, |schedule| {
+        let gather = first(schedule, |kind| matches!(kind, Kind::Gather { .. }));
+        let (next, _) = schedule.carries[0].next.at().unwrap();
+        let [checking, writer] = [gather, next].map(|id| schedule.group_of(id).unwrap());
+        assert!(schedule.index_check(gather).is_some() && schedule.carries[0].in_place && checking < writer);
+        let group = schedule.grouping.groups.remove(writer);
+        schedule.grouping.groups.insert(checking, group);
+        for (g, group) in schedule.grouping.groups.iter().enumerate() {
+            group.members.iter().for_each(|&id| schedule.grouping.group_of[id] = Some(g));
+        }
+    });
+}
+
+#[test]
+fn a_convolution_with_the_role_of_another_pass_is_found() {
+    let g = Graph::new();
+    let (x, w) = (g.input("x", [2, 3, 7, 7], DType::F64), g.input("w", [4, 3, 3, 3], DType::F64));
+    let y = nn::conv2d(x, w, None, nn::Conv2d { stride: [2, 2], ..Default::default() });
+    let slopes = bilevel_graph::gradient_or_zeros(y.sin().sum_all(), &[x, w]).unwrap();
+    let program = Program::builder(&g).output("x", slopes[0]).output("w", slopes[1]).build().unwrap();
+    let subject = Subject::new(program, 1e-12);
+    for (pass, wrong) in [
+        (ConvPass::Fprop, ConvRole::FPROP.of_image()),
+        (ConvPass::Dgrad, ConvRole::FPROP.of_kernel()),
+        (ConvPass::Wgrad, ConvRole::FPROP.exchanged()),
+    ] {
+        subject.finds(Finder::Verifier, |schedule| {
+            let id = first(schedule, |kind| matches!(kind, Kind::Conv(_, role, _) if role.pass() == pass));
+            let Kind::Conv(_, role, _) = &mut schedule.nodes[id].kind else { panic!("a convolution") };
+            *role = wrong;
+        });
+    }
+}
+
+#[test]
 fn an_index_check_that_is_dropped_is_found() {
     let failures = |plants: bool| {
         let interpreter = Interpreter::of(move |program| {
-            let mut schedule = Schedule::new(program, &Machine)?;
+            let mut schedule = Schedule::new(program, &machine())?;
             for node in schedule.nodes.iter_mut().filter(|_| plants) {
                 if let Kind::InlineGather { checked, .. } = &mut node.kind {
                     *checked = false;
@@ -349,14 +373,56 @@ fn storage_in_two_bytes_where_four_are_needed_is_found() {
     };
     subject.finds(Finder::Verifier, |schedule| {
         let id = stored(schedule, BinaryOp::Sub);
-        schedule.nodes[id].narrow = true;
+        schedule.nodes[id].storage = StorageType::Bf16;
     });
-    let loops = steps_in_f32();
-    loops.finds(Finder::Interpreter, |schedule| {
+    steps_in_f32().finds(Finder::Verifier, |schedule| {
         let in_memory = |id: &usize| schedule.is_stored(*id) && schedule.role(*id) == Some(Role::Row);
         let id = (0..schedule.nodes.len()).find(in_memory).expect("row values in memory");
-        schedule.nodes[id].narrow = true;
+        schedule.nodes[id].storage = StorageType::Bf16;
     });
+    steps_in_f32().finds(Finder::Verifier, |schedule| {
+        let id = first(schedule, is_binary(BinaryOp::Mul));
+        schedule.nodes[id].storage = StorageType::F64;
+    });
+}
+
+/// A gradient step, which is the affine epilogue of its product.
+fn gradient_step() -> Subject {
+    let g = Graph::new();
+    let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F64));
+    Subject::new(Program::builder(&g).carry(w, w - x.t().matmul(w.exp()) * 0.1).build().unwrap(), 1e-12)
+}
+
+#[test]
+fn a_wrong_factor_or_addend_of_an_affine_epilogue_is_found() {
+    fn affine(schedule: &mut Schedule) -> &mut crate::AffineEpilogue {
+        schedule.grouping.groups.iter_mut().find_map(|group| group.affine.as_mut()).expect("an affine epilogue")
+    }
+    let subject = gradient_step();
+    subject.finds(Finder::Verifier, |schedule| affine(schedule).alpha = 0.1);
+    subject.finds(Finder::Verifier, |schedule| affine(schedule).addend = None);
+    let mut wrong = Schedule::new(&subject.program, &machine()).unwrap();
+    affine(&mut wrong).alpha = 0.1;
+    assert!(!subject.is_right(wrong, None));
+}
+
+/// Sets the math mode of the first product.
+fn multiply_in(mode: Precision) -> impl Fn(&mut Schedule) {
+    move |schedule| {
+        let id = first(schedule, |kind| matches!(kind, Kind::Dot(..)));
+        let Kind::Dot(_, found) = &mut schedule.nodes[id].kind else { panic!("a product") };
+        *found = mode;
+    }
+}
+
+#[test]
+fn a_product_in_another_math_mode_than_its_operands_or_its_program_is_found() {
+    scaled().finds(Finder::Verifier, multiply_in(Precision::Full));
+    updates().finds(Finder::Verifier, multiply_in(Precision::Tf32));
+    let g = Graph::new();
+    let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
+    let exact = Subject::new(Program::builder(&g).output("y", x.matmul(w)).build().unwrap(), 1e-5);
+    exact.finds(Finder::Interpreter, multiply_in(Precision::Bf16));
 }
 
 /// Row sums that a later loop over columns reads.
@@ -376,7 +442,7 @@ fn a_part_of_a_concatenation_in_the_place_of_another_is_found() {
     let parts = [x.matmul(w), w.matmul(x)];
     let joined = parts[0].concat(&[parts[1]], 0);
     let subject = Subject::new(Program::builder(&g).output("y", joined.matmul(w).exp()).build().unwrap(), 1e-12);
-    let planned = || Schedule::new(&subject.program, &Machine).unwrap();
+    let planned = || Schedule::new(&subject.program, &machine()).unwrap();
     let map = |schedule: &Schedule| schedule.lay_out(&vec![WORKSPACE; schedule.groups().len()]).unwrap();
     let schedule = planned();
     let concat = first(&schedule, |kind| matches!(kind, Kind::Concat(_)));

@@ -1,6 +1,6 @@
 //! The verifier: what must hold of a lowered program between any two passes.
 //!
-//! Nodes are checked one by one (`verify_nodes.rs`), then what connects them to inputs, outputs and carries, then groups and their order
+//! Nodes are checked one by one (`verify_nodes.rs`, `verify_storage.rs`), then what connects them to inputs, outputs and carries, then groups and their order
 //! (`verify_groups.rs`). An error names the node or group and the rule it breaks.
 
 use crate::internal_error::internal_error;
@@ -23,11 +23,11 @@ impl LoweredProgram<'_> {
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph, Program};
-    /// use bilevel_plan::{LoweredProgram, Operand, PlainTarget, Schedule};
+    /// use bilevel_plan::{LoweredProgram, Operand, Schedule, Target};
     /// let g = Graph::new();
     /// let x = g.input("x", [4], DType::F32);
     /// let program = Program::builder(&g).output("y", x.exp()).build()?;
-    /// let mut schedule = Schedule::new(&program, &PlainTarget)?;
+    /// let mut schedule = Schedule::new(&program, &Target::PLAIN)?;
     /// LoweredProgram::of(&schedule).verify()?;
     ///
     /// let Operand::At { view, .. } = &mut schedule.nodes[1].operands[0] else { panic!() };
@@ -56,7 +56,9 @@ impl LoweredProgram<'_> {
             require(!matches!(kind, Kind::Input), || {
                 format!("output {number} is the memory of an input, which others may change")
             })?;
-            require(!self.nodes[node].narrow, || format!("output {number} is stored in two bytes for each element"))?;
+            require(!self.nodes[node].storage.is_reduced(), || {
+                format!("output {number} is stored in two bytes for each element")
+            })?;
         }
         let mut carried = vec![false; self.nodes.len()];
         for carry in &self.carries {
@@ -72,8 +74,7 @@ impl LoweredProgram<'_> {
             let made = &self.nodes[next];
             let alike = view.count() == input.count() && made.dtype == input.dtype;
             require(alike, || format!("node {next} is the next value of node {} and of another size", carry.input))?;
-            let storage = |id: usize| (self.nodes[id].narrow, self.nodes[id].is_scaled_f16());
-            require(storage(next) == storage(carry.input), || {
+            require(made.storage == input.storage, || {
                 format!("node {next} is the next value of node {} and stored differently", carry.input)
             })?;
         }

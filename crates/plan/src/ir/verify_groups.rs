@@ -1,5 +1,6 @@
 //! The verifier's rules for groups: membership, roles, order, updates in place and which values are in memory.
 
+use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Domain, Group, Grouping, Role};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{Kind, Operand};
@@ -96,6 +97,10 @@ impl LoweredProgram<'_> {
         if let Some(product) = group.gemm {
             let first = group.members.first() == Some(&product) && grouping.role[product] == Some(Role::Full);
             require(first && is_dot(product), || format!("group {g} does not begin with its product"))?;
+        }
+        if let Some(form) = group.affine {
+            let found = group.gemm.and_then(|product| AffineEpilogue::of(self.nodes, product, &group.members[1..]));
+            require(found == Some(form), || format!("the loop of group {g} is not the affine map that it names"))?;
         }
         if let Some(next) = group.second_gemm {
             let last = group.members.last() == Some(&next) && group.gemm.is_some();

@@ -1,9 +1,9 @@
-//! The verifier's rules for single nodes: operands, shapes, types and storage of each kind.
+//! The verifier's rules for single nodes: operands, shapes and types of each kind.
 
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::index_dims::IndexDims;
 use crate::ir::lowered::LoweredProgram;
-use crate::ir::node::{CastForm, Elementwise, Kind, Node, Padding};
+use crate::ir::node::{Elementwise, Kind, Node, Padding};
 use crate::ir::verify::require;
 use crate::ir::view::View;
 use bilevel_graph::{DType, Precision, Result};
@@ -21,43 +21,12 @@ impl LoweredProgram<'_> {
             format!("node {id} has {} elements and a layout of {}", node.count(), node.layout.count())
         })?;
         self.verify_view(id, &node.layout, || format!("the layout of node {id}"))?;
-        require(!node.narrow || node.dtype == DType::F32, || {
-            format!("node {id} takes two bytes for each element and is not of 32-bit floats")
-        })?;
-        require(!node.is_scaled_f16() || node.narrow, || format!("node {id} is scaled fp16 and must take two bytes"))?;
-        let rounded = matches!(node.kind, Kind::CarriedCast(CastForm::Bf16));
-        require(!rounded || node.narrow, || format!("node {id} is a rounded copy and must take two bytes"))?;
+        self.verify_storage(id)?;
         if node.invariant && self.computes(id) {
             let varying = node.reads().map(|(read, _)| read).find(|&read| !self.nodes[read].invariant);
             require(varying.is_none(), || format!("node {id} is invariant and reads node {varying:?}, which is not"))?;
         }
-        self.verify_readers_of_two_bytes(id)?;
         self.verify_kind(id)
-    }
-
-    /// Scaled fp16 is read by products alone; two bytes by products, convolutions, loops, concatenations and paddings.
-    fn verify_readers_of_two_bytes(&self, id: usize) -> Result<()> {
-        let node = &self.nodes[id];
-        for (read, _) in node.reads().filter(|(read, _)| self.nodes[*read].narrow) {
-            let halved = self.nodes[read].is_scaled_f16();
-            let allowed = match &node.kind {
-                Kind::Dot(_, Precision::Tf32) => halved,
-                Kind::Dot(_, precision) => !halved && *precision == Precision::Bf16,
-                Kind::Conv(_, precision) => !halved && *precision == Precision::Bf16,
-                Kind::Elementwise(Elementwise::Random(..)) => false,
-                Kind::Elementwise(_)
-                | Kind::Reduce(..)
-                | Kind::AmaxExponent
-                | Kind::ArgMax
-                | Kind::InlineGather { .. } => !halved,
-                Kind::Concat(_) | Kind::Pad(_) | Kind::PadSum(_) => !halved,
-                _ => false,
-            };
-            require(allowed, || format!("node {id} cannot read node {read}, whose elements take two bytes"))?;
-        }
-        let Kind::Dot(..) = node.kind else { return Ok(()) };
-        let halved = node.reads().filter(|(read, _)| self.nodes[*read].is_scaled_f16()).count();
-        require(halved != 1, || format!("node {id} multiplies scaled fp16 and another type"))
     }
 
     fn verify_kind(&self, id: usize) -> Result<()> {
@@ -106,7 +75,10 @@ impl LoweredProgram<'_> {
                 self.verify_dot(id, layout)?;
                 self.require_types(id, &[node.dtype; 2])
             }
-            Kind::Conv(..) => {
+            Kind::Conv(dims, role, _) => {
+                require(role.fits(dims), || {
+                    format!("node {id} is said to be {:?} and spreads the image of its convolution", role.pass())
+                })?;
                 let planes = views.iter().all(|(_, view)| view.shape.len() == 4) && node.shape.len() == 4;
                 require(planes, || format!("node {id} convolves values that have not four axes"))?;
                 self.require_types(id, &[node.dtype; 2])
@@ -114,7 +86,7 @@ impl LoweredProgram<'_> {
             Kind::Gather { .. } | Kind::InlineGather { .. } | Kind::ScatterAdd { .. } | Kind::AddRows { .. } => {
                 self.verify_indexed(id, &views)
             }
-            Kind::WindowArgMax(_) => self.require_whole(id),
+            Kind::WindowArgMax(_) | Kind::Host(_) | Kind::Block(_) => self.require_whole(id),
             Kind::CumSum { axis, .. } => {
                 self.require_whole(id)?;
                 require(*axis < node.shape.len(), || format!("node {id} sums along axis {axis} of {:?}", node.shape))
@@ -241,8 +213,9 @@ fn operands_of(kind: &Kind) -> RangeInclusive<usize> {
         Kind::Dot(..) | Kind::Conv(..) | Kind::Gather { .. } | Kind::InlineGather { .. } | Kind::ScatterAdd { .. } => {
             2..=2
         }
+        Kind::Block(op) => op.operands()..=op.operands(),
         Kind::AddRows { .. } => 3..=3,
-        Kind::Concat(_) => 1..=usize::MAX,
+        Kind::Concat(_) | Kind::Host(_) => 1..=usize::MAX,
         Kind::PadSum(frames) => frames.len()..=frames.len(),
     }
 }

@@ -7,8 +7,11 @@
 //! cast is not carried: it could be overwritten only after its last reader, while the input itself may be updated
 //! sooner.
 
-use crate::ir::node::{CastForm, Kind};
-use crate::lower::Lowering;
+use crate::ir::lowered_graph::LoweredGraph;
+use crate::ir::node::{CastForm, Kind, Operand};
+use crate::ir::storage_type::StorageType;
+use crate::ir::view::View;
+use crate::lower::Copies;
 use crate::schedule::in_place::Carry;
 use bilevel_graph::Precision;
 
@@ -25,39 +28,47 @@ pub struct InitialCast {
 
 impl InitialCast {
     /// Renumbers the nodes.
-    pub(crate) fn moved(&self, to: &[usize]) -> Self {
-        InitialCast { cast: to[self.cast], input: to[self.input], amax: self.amax.map(|amax| to[amax]) }
+    pub(crate) fn moved(&self, mut to: impl FnMut(usize) -> Option<usize>) -> Option<Self> {
+        let amax = match self.amax {
+            Some(amax) => Some(to(amax)?),
+            None => None,
+        };
+        Some(InitialCast { cast: to(self.cast)?, input: to(self.input)?, amax })
     }
 }
 
 /// Carries the bf16 and fp16 casts of carried inputs, and their amax exponents.
-pub(crate) fn carry_casts(low: &mut Lowering) {
+pub(crate) fn carry_casts(low: &mut LoweredGraph, copies: &Copies) {
     for (input, next) in low.carries.clone() {
         let Some((made, view)) = next.at() else { continue };
         let computed = !matches!(low.nodes[made].kind, Kind::Input | Kind::Table(_));
-        if !computed || low.nodes[made].invariant || low.nodes[made].narrow || !low.nodes[made].is_whole(view) {
+        if !computed
+            || low.nodes[made].invariant
+            || low.nodes[made].storage.is_reduced()
+            || !low.nodes[made].is_whole(view)
+        {
             continue;
         }
-        let rounded = [input, made].map(|node| low.rounded.get(&(node, Precision::Bf16)).copied());
+        let rounded = [input, made].map(|node| copies.rounded.get(&(node, Precision::Bf16)).copied());
         if let [Some(copy), Some(next)] = rounded
-            && [copy, next].iter().all(|&copy| low.nodes[copy].narrow)
+            && [copy, next].iter().all(|&copy| low.nodes[copy].storage == StorageType::Bf16)
         {
-            low.carries.push((copy, low.dense(next)));
+            low.carries.push((copy, dense(low, next)));
             low.becomes_carried_cast(CastForm::Bf16, InitialCast { cast: copy, input, amax: None });
         }
-        let exponents = [input, made].map(|node| low.scaled_f16.amax_exponents.get(&node).copied());
+        let exponents = [input, made].map(|node| copies.scaled_f16.amax_exponents.get(&node).copied());
         let [Some(amax), Some(next_amax)] = exponents else { continue };
-        low.carries.push((amax, low.dense(next_amax)));
+        low.carries.push((amax, dense(low, next_amax)));
         low.becomes_carried_cast(CastForm::AmaxExponent, InitialCast { cast: amax, input, amax: None });
-        let scaled = [input, made].map(|node| low.scaled_f16.scaled_by_own_amax(node));
+        let scaled = [input, made].map(|node| copies.scaled_f16.scaled_by_own_amax(node));
         if let [Some(copy), Some(next)] = scaled {
-            low.carries.push((copy, low.dense(next)));
+            low.carries.push((copy, dense(low, next)));
             low.becomes_carried_cast(CastForm::ScaledF16, InitialCast { cast: copy, input, amax: Some(amax) });
         }
     }
 }
 
-impl Lowering {
+impl LoweredGraph {
     fn becomes_carried_cast(&mut self, form: CastForm, initial_cast: InitialCast) {
         let node = &mut self.nodes[initial_cast.cast];
         (node.kind, node.operands) = (Kind::CarriedCast(form), vec![]);
@@ -65,8 +76,12 @@ impl Lowering {
     }
 }
 
+fn dense(low: &LoweredGraph, node: usize) -> Operand {
+    Operand::At { node, view: View::contiguous(&low.nodes[node].shape) }
+}
+
 /// True if no cast of an array has to be copied at the end of a step: a copy would take as long as computing it.
-pub(crate) fn are_written_in_place(low: &Lowering, carries: &[Carry]) -> bool {
+pub(crate) fn are_written_in_place(low: &LoweredGraph, carries: &[Carry]) -> bool {
     let is_array =
         |node: usize| matches!(low.nodes[node].kind, Kind::CarriedCast(CastForm::Bf16 | CastForm::ScaledF16));
     carries.iter().all(|carry| carry.in_place || !is_array(carry.input))
@@ -75,30 +90,17 @@ pub(crate) fn are_written_in_place(low: &Lowering, carries: &[Carry]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::dot_layout::DotLayout;
     use crate::memory::Region;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor, nn};
 
     /// A target that reads two bytes per element in `Bf16`, and prefers fp16 for `Tf32`.
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn has_native(&self, _: Precision) -> bool {
-            true
-        }
-
-        fn gemm_reads_bf16(&self) -> bool {
-            true
-        }
-
-        fn scales_to_f16(&self, _: &DotLayout) -> bool {
-            true
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| {
+            (target.can.rounds_operands, target.can.gemm_reads_bf16) = (true, true);
+            (target.costs.min_scaled_side, target.costs.load_bytes) = (Some(1), 2);
+        })
     }
 
     /// A step of weights, and whether a product reads the new ones.
@@ -108,7 +110,7 @@ mod tests {
         let next = w - x.matmul(w) * 0.1;
         let read = if again { next } else { x };
         let program = Program::builder(&g).carry(w, next).output("y", x.matmul(read)).build().unwrap();
-        Schedule::new(&program.with_precision(precision), &Machine).unwrap()
+        Schedule::new(&program.with_precision(precision), &machine()).unwrap()
     }
 
     fn forms(schedule: &Schedule) -> Vec<CastForm> {
@@ -150,7 +152,7 @@ mod tests {
         let layer = |b: Tensor| nn::relu(x.matmul(w) + b.broadcast([1], [96, 104])).matmul(w);
         let next = b - layer(b).sum([0]) * 0.1;
         let program = Program::builder(&g).carry(b, next).output("y", layer(next)).build().unwrap();
-        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &machine()).unwrap();
         assert_eq!(forms(&schedule), [CastForm::AmaxExponent]);
         // The loop that updates the bias also computes its amax.
         let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias and its amax") };
@@ -165,7 +167,7 @@ mod tests {
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let next = w - x.matmul(w) * 0.1;
         let program = Program::builder(&g).carry(w, next).output("y", next.matmul(x).matmul(w)).build().unwrap();
-        let schedule = Schedule::new(&program.with_precision(Precision::Bf16), &Machine).unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Bf16), &machine()).unwrap();
         assert!(schedule.initial_casts.is_empty());
     }
 
@@ -179,6 +181,6 @@ mod tests {
         let g = Graph::new();
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
-        assert!(Schedule::new(&program, &Machine).unwrap().initial_casts.is_empty());
+        assert!(Schedule::new(&program, &machine()).unwrap().initial_casts.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //! products that read it, unless the machine rounds natively.
 
 use crate::ir::node::{Elementwise, Kind, Operand};
+use crate::ir::storage_type::StorageType;
 use crate::lower::{Line, Lowering};
 use crate::target::Target;
 use bilevel_graph::{DType, Precision};
@@ -16,20 +17,20 @@ impl Lowering {
         &mut self,
         operands: Vec<Operand>,
         precision: Precision,
-        target: &dyn Target,
+        target: &Target,
         like: Line,
     ) -> (Vec<Operand>, Precision) {
-        if precision != Precision::Bf16 || !target.gemm_reads_bf16() {
-            return self.rounded(operands, precision, target.has_native(precision), like);
+        if precision != Precision::Bf16 || !target.can.gemm_reads_bf16 {
+            return self.rounded(operands, precision, target.can.rounds_operands, like);
         }
-        (self.narrow(operands, like), precision)
+        (self.stored_as_bf16(operands, like), precision)
     }
 
-    /// Returns the operands rounded to `Bf16`, stored in two bytes.
-    pub fn narrow(&mut self, operands: Vec<Operand>, like: Line) -> Vec<Operand> {
+    /// Returns the operands rounded to `Bf16` and stored so.
+    pub fn stored_as_bf16(&mut self, operands: Vec<Operand>, like: Line) -> Vec<Operand> {
         let (operands, _) = self.rounded(operands, Precision::Bf16, false, like);
         for (node, _) in operands.iter().filter_map(Operand::at) {
-            self.nodes[node].narrow = true;
+            self.nodes[node].storage = StorageType::Bf16;
         }
         operands
     }
@@ -55,26 +56,26 @@ impl Lowering {
         made: Operand,
         precision: Precision,
         narrows: bool,
-        target: &dyn Target,
+        target: &Target,
         like: Line,
     ) -> Operand {
         let Some((node, _)) = made.at().filter(|_| precision.rounds_results()) else { return made };
         if narrows {
-            self.nodes[node].narrow = true;
-            self.rounded.insert((node, precision), node);
+            self.nodes[node].storage = StorageType::Bf16;
+            self.copies.rounded.insert((node, precision), node);
             return made;
         }
         let rounded = self.rounded_operand(made, precision, like);
-        if let Some((whole, _)) = rounded.at().filter(|_| target.gemm_reads_bf16()) {
+        if let Some((whole, _)) = rounded.at().filter(|_| target.can.gemm_reads_bf16) {
             // Products read a copy of two bytes; all other readers read this one.
-            self.rounded.remove(&(whole, precision));
+            self.copies.rounded.remove(&(whole, precision));
         }
         rounded
     }
 
     /// Returns the operand in the type of the graph, through a dense copy if it is stored in two bytes.
     pub fn widened(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
-        if !operand.at().is_some_and(|(node, _)| self.nodes[node].narrow) {
+        if !operand.at().is_some_and(|(node, _)| self.nodes[node].storage.is_reduced()) {
             return operand;
         }
         // Rounding a value that is already rounded changes nothing.
@@ -88,7 +89,7 @@ impl Lowering {
             Operand::Constant(value) => return Operand::Constant(precision.round(value as f32) as f64),
             Operand::At { node, view } => (node, view),
         };
-        if self.rounded.get(&(node, precision)) == Some(&node) {
+        if self.copies.rounded.get(&(node, precision)) == Some(&node) {
             return Operand::At { node, view };
         }
         let dtype = self.nodes[node].dtype;
@@ -97,21 +98,21 @@ impl Lowering {
         let share = if in_passing { MAX_WASTE_FACTOR } else { 1 };
         if view.count() * share < self.nodes[node].count() {
             let key = (node, view.clone(), Some(precision));
-            let known = self.parts.get(&key).copied();
+            let known = self.copies.parts.get(&key).copied();
             let part = known.unwrap_or_else(|| {
                 let shape = view.shape.clone();
                 self.push(kind, vec![Operand::At { node, view }], &shape, dtype, like)
             });
-            self.parts.insert(key, part);
+            self.copies.parts.insert(key, part);
             return self.dense(part);
         }
         // The view applies to the rounded copy as well.
-        let known = self.rounded.get(&(node, precision)).copied();
+        let known = self.copies.rounded.get(&(node, precision)).copied();
         let whole = known.unwrap_or_else(|| {
             let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
             self.push(kind, vec![dense], &shape, dtype, like)
         });
-        self.rounded.extend([((node, precision), whole), ((whole, precision), whole)]);
+        self.copies.rounded.extend([((node, precision), whole), ((whole, precision), whole)]);
         Operand::At { node: whole, view }
     }
 }
@@ -120,36 +121,22 @@ impl Lowering {
 mod tests {
     use super::*;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits};
+    use crate::target::Capabilities;
     use bilevel_graph::{Graph, Program, Tensor, nn};
 
     /// A target with or without native rounding, and with or without two-byte storage.
-    struct Machine(bool, bool);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn has_native(&self, _: Precision) -> bool {
-            self.0
-        }
-
-        fn gemm_reads_bf16(&self) -> bool {
-            self.1
-        }
-
-        fn fuses_pad_sum(&self) -> bool {
-            true
-        }
+    fn machine(rounds_operands: bool, gemm_reads_bf16: bool) -> Target {
+        Target::PLAIN
+            .with(|target| target.can = Capabilities { rounds_operands, gemm_reads_bf16, pad_sum: true, ..target.can })
     }
 
     /// The precisions of all products, and the sizes of what is rounded.
-    fn planned(program: &Program, machine: Machine) -> (Vec<Precision>, Vec<usize>) {
+    fn planned(program: &Program, machine: Target) -> (Vec<Precision>, Vec<usize>) {
         let schedule = Schedule::new(program, &machine).unwrap();
         let (mut products, mut rounded) = (vec![], vec![]);
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {
             match schedule.nodes[id].kind {
-                Kind::Dot(_, precision) | Kind::Conv(_, precision) => products.push(precision),
+                Kind::Dot(_, precision) | Kind::Conv(_, _, precision) => products.push(precision),
                 Kind::Elementwise(Elementwise::Round(Precision::Bf16)) => rounded.push(schedule.nodes[id].count()),
                 _ => {}
             }
@@ -164,10 +151,10 @@ mod tests {
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
         // The result is rounded in either case.
-        assert_eq!(planned(&program, Machine(true, false)), (vec![Precision::Bf16], vec![48]));
-        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full], vec![30, 40, 48]));
+        assert_eq!(planned(&program, machine(true, false)), (vec![Precision::Bf16], vec![48]));
+        assert_eq!(planned(&program, machine(false, false)), (vec![Precision::Full], vec![30, 40, 48]));
         let tf32 = program.with_precision(Precision::Tf32);
-        assert_eq!(planned(&tf32, Machine(true, false)), (vec![Precision::Tf32], vec![]));
+        assert_eq!(planned(&tf32, machine(true, false)), (vec![Precision::Tf32], vec![]));
     }
 
     #[test]
@@ -177,8 +164,8 @@ mod tests {
         let program = Program::builder(&g).output("y", x.matmul(w).matmul(w)).build().unwrap();
         let program = program.with_precision(Precision::Bf16);
         // x, w and two results; with two-byte storage, the last result is written rounded.
-        assert_eq!(planned(&program, Machine(false, false)).1, [36, 48, 48, 48]);
-        assert_eq!(planned(&program, Machine(true, true)).1, [36, 48, 48]);
+        assert_eq!(planned(&program, machine(false, false)).1, [36, 48, 48, 48]);
+        assert_eq!(planned(&program, machine(true, true)).1, [36, 48, 48]);
     }
 
     #[test]
@@ -190,17 +177,17 @@ mod tests {
         let both = |parts: [Tensor; 2]| {
             let y = joined(parts).matmul(w);
             let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
-            let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+            let schedule = Schedule::new(&program, &machine(true, true)).unwrap();
             let is_overlay = |kind: &Kind| matches!(kind, Kind::PadSum(_));
-            schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().narrow
+            schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().storage == StorageType::Bf16
         };
         assert!(both([a, b]));
         assert!(!both([a, b.tanh()]), "a piece of four bytes");
         let meet = a.pad(0, 1, 5) + b.pad(0, 6, 0);
         let program = Program::builder(&g).output("y", meet.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
-        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        let schedule = Schedule::new(&program, &machine(true, true)).unwrap();
         let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::PadSum(_)));
-        assert!(sums.map(|node| node.narrow).eq([false]), "a sum of two that meet");
+        assert!(sums.map(|node| node.storage).eq([StorageType::F32]), "a sum of two that meet");
     }
 
     #[test]
@@ -209,14 +196,14 @@ mod tests {
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let y = x.tanh().matmul(w).tanh().matmul(w.t());
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
-        let machine = Machine(true, true);
+        let machine_of_two_bytes = machine(true, true);
         // The output has four bytes.
-        assert_eq!(planned(&program, Machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 40, 48]));
-        let schedule = Schedule::new(&program, &machine).unwrap();
-        let narrow = schedule.nodes.iter().filter(|node| node.narrow);
-        assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48 + 48 + 40));
+        assert_eq!(planned(&program, machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 40, 48]));
+        let schedule = Schedule::new(&program, &machine_of_two_bytes).unwrap();
+        let reduced = schedule.nodes.iter().filter(|node| node.storage.is_reduced());
+        assert_eq!(reduced.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48 + 48 + 40));
         let (output, _) = schedule.outputs[0].at().unwrap();
-        assert!(!schedule.nodes[output].narrow);
+        assert_eq!(schedule.nodes[output].storage, StorageType::F32);
     }
 
     #[test]
@@ -229,12 +216,12 @@ mod tests {
         // Rows are taken before a product reads all of them.
         let program = Program::builder(&g).output("taken", rows.take(at)).output("product", rows.t().matmul(rows));
         let program = program.build().unwrap().with_precision(Precision::Bf16);
-        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        let schedule = Schedule::new(&program, &machine(true, true)).unwrap();
         for node in &schedule.nodes {
-            let mut read = node.reads().map(|(read, _)| schedule.nodes[read].narrow);
+            let mut read = node.reads().map(|(read, _)| schedule.nodes[read].storage);
             match node.kind {
-                Kind::Gather { .. } => assert!(!read.any(|narrow| narrow)),
-                Kind::Dot(..) => assert!(read.all(|narrow| narrow)),
+                Kind::Gather { .. } => assert!(!read.any(StorageType::is_reduced)),
+                Kind::Dot(..) => assert!(read.all(|storage| storage == StorageType::Bf16)),
                 _ => {}
             }
         }
@@ -255,7 +242,7 @@ mod tests {
         let (operands, results) = ([5, 10, 25, 40], [16, 40, 40, 72]);
         let mut all = [operands, results].concat();
         all.sort_unstable();
-        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], all));
+        assert_eq!(planned(&program, machine(false, false)), (vec![Precision::Full; 4], all));
     }
 
     #[test]
@@ -270,7 +257,7 @@ mod tests {
         let program = Program::builder(&g).output("scores", scores).output("sums", sums).build().unwrap();
         // One column, x and w, all of 96 at once; and results: sums, what the scores give, the scores themselves, and
         // all of 96.
-        let rounded = planned(&program.with_precision(Precision::Bf16), Machine(false, false)).1;
+        let rounded = planned(&program.with_precision(Precision::Bf16), machine(false, false)).1;
         assert_eq!(rounded, [4, 8, 32, 40, 60, 64, 96, 96]);
     }
 }

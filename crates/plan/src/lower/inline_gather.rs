@@ -9,72 +9,53 @@
 //! computes. A loop that needs the rows much later gathers them again.
 
 use crate::ir::index_dims::IndexDims;
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
+use crate::ir::rewrite::Rewriter;
 use crate::ir::view::View;
-use crate::lower::Lowering;
-use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::schedule::index_checks::index_check;
+use crate::target::Target;
 use std::collections::HashMap;
 
-/// The maximum number of elements of a short row: one vector load or two per index.
-const MAX_ROW_ELEMENTS: usize = 8;
-
 /// Returns the program with gathers inlined into loops if only loops read them; `None` if there are none.
-pub(crate) fn inline_gathers(low: &Lowering) -> Option<Lowering> {
-    let gathers = found(low);
+pub(crate) fn inline_gathers(low: &LoweredGraph, target: &Target) -> Option<LoweredGraph> {
+    let gathers = found(low, target);
     if gathers.is_empty() {
         return None;
     }
-    let mut nodes: Vec<Node> = vec![];
-    let mut moved: Vec<usize> = vec![];
+    let mut new = Rewriter::new(low);
     // By gather and view: the inline gather.
     let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
     for (id, node) in low.nodes.iter().enumerate() {
         for (view, operands) in gathers.get(&id).into_iter().flatten() {
-            let operands = operands.clone().map(|(read, view)| Operand::At { node: moved[read], view });
+            let operands = operands.clone().map(|(read, view)| Operand::At { node: new.at(read), view });
             let (rows, checking) = (rows(low, id)?, checking(low, id, &gathers[&id]));
             let kind = Kind::InlineGather { stride: rows.inner, limit: rows.n, checked: checking == Some(view) };
             let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
-            fetched.insert((id, view.clone()), nodes.len());
-            nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
+            let made = new.add(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
+            fetched.insert((id, view.clone()), made);
         }
         // The gather becomes dead; dead-code elimination removes it.
-        let mut node = node.clone();
-        for operand in &mut node.operands {
-            if let Operand::At { node: read, view } = operand {
-                match fetched.get(&(*read, view.clone())) {
-                    Some(&number) => (*read, *view) = (number, View::contiguous(&view.shape)),
-                    None => *read = moved[*read],
-                }
+        let kept = new.keep();
+        for (operand, old) in new.nodes[kept].operands.iter_mut().zip(&node.operands) {
+            let fetch = old.at().and_then(|(read, view)| Some((*fetched.get(&(read, view.clone()))?, view)));
+            if let Some((node, view)) = fetch {
+                *operand = Operand::At { node, view: View::contiguous(&view.shape) };
             }
         }
-        moved.push(nodes.len());
-        nodes.push(node);
     }
-    let at = |operand: &Operand| match operand {
-        Operand::At { node, view } => Operand::At { node: moved[*node], view: view.clone() },
-        constant => constant.clone(),
-    };
-    Some(Lowering {
-        inputs: low.inputs.iter().map(|input| input.map(|node| moved[node])).collect(),
-        outputs: low.outputs.iter().map(at).collect(),
-        carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
-        initial_casts: low.initial_casts.iter().map(|initial_cast| initial_cast.moved(&moved)).collect(),
-        rounded: HashMap::new(),
-        scaled_f16: ScaledF16Operands::default(),
-        parts: HashMap::new(),
-        nodes,
-    })
+    new.finish()
 }
 
 /// A view of a gather, with the views of the indices and of the table's first row that produce it.
 type GatherReads = (View, [(usize, View); 2]);
 
 /// Returns the gathers of short rows that only loops read, with the views that are read.
-fn found(low: &Lowering) -> HashMap<usize, Vec<GatherReads>> {
+fn found(low: &LoweredGraph, target: &Target) -> HashMap<usize, Vec<GatherReads>> {
     let live = low.live();
     let is_gather = |id: &usize| live[*id] && matches!(low.nodes[*id].kind, Kind::Gather { .. });
-    let short = |id: &usize| rows(low, *id).is_some_and(|rows| (1..=MAX_ROW_ELEMENTS).contains(&rows.inner));
+    let short =
+        |id: &usize| rows(low, *id).is_some_and(|rows| (1..=target.costs.max_gathered_row()).contains(&rows.inner));
     let mut found: HashMap<usize, Vec<GatherReads>> =
         (0..low.nodes.len()).filter(is_gather).filter(short).map(|id| (id, vec![])).collect();
     for (node, _) in low.nodes.iter().zip(&live).filter(|(_, live)| **live) {
@@ -102,7 +83,7 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<GatherReads>> {
 }
 
 /// Returns the first view of a gather that covers all its indices, if the gather can fail: its loop checks them.
-fn checking<'a>(low: &Lowering, gather: usize, views: &'a [GatherReads]) -> Option<&'a View> {
+fn checking<'a>(low: &LoweredGraph, gather: usize, views: &'a [GatherReads]) -> Option<&'a View> {
     index_check(&low.nodes, gather)?;
     let IndexDims { batch, k, .. } = rows(low, gather)?;
     // Axes with a constant index have stride 0; along all others indices are distinct.
@@ -114,22 +95,22 @@ fn checking<'a>(low: &Lowering, gather: usize, views: &'a [GatherReads]) -> Opti
 }
 
 /// Returns the dimensions of a gather; `None` if it has no elements or its table is not stored whole.
-fn rows(low: &Lowering, gather: usize) -> Option<IndexDims> {
+fn rows(low: &LoweredGraph, gather: usize) -> Option<IndexDims> {
     let Kind::Gather { batch } = low.nodes[gather].kind else { return None };
     let [(table, whole), (_, indices)] = operands(low, gather)?;
-    let plain = !low.nodes[table].narrow && low.nodes[gather].count() > 0;
+    let plain = !low.nodes[table].storage.is_reduced() && low.nodes[gather].count() > 0;
     plain.then(|| IndexDims::new(&whole.shape, &indices.shape, batch))
 }
 
 /// Returns the table and the indices of a gather, both dense.
-fn operands(low: &Lowering, gather: usize) -> Option<[(usize, &View); 2]> {
+fn operands(low: &LoweredGraph, gather: usize) -> Option<[(usize, &View); 2]> {
     let mut reads = low.nodes[gather].reads();
     Some([reads.next()?, reads.next()?])
 }
 
 /// Returns the views of the indices and of the table's first row for a view of a gather's dense result `[batch, k,
 /// inner]`. Each axis of the view must run along one of these axes.
-fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View); 2]> {
+fn through(low: &LoweredGraph, gather: usize, view: &View) -> Option<[(usize, View); 2]> {
     let IndexDims { n, k, inner, .. } = rows(low, gather)?;
     let [(table, _), (indices, _)] = operands(low, gather)?;
     let [n, k, inner] = [n, k, inner].map(|length| length as isize);
@@ -167,23 +148,19 @@ fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View);
 mod tests {
     use crate::ir::node::{Kind, Node};
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
 
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            Limits { remat_min_bytes: Some(1000), ..LIMITS }
-        }
-
-        fn fuses_gather(&self) -> bool {
-            true
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| {
+            target.can.inline_gather = true;
+            target.costs.remat_min_bytes = Some(1000);
+        })
     }
 
     /// Counts the gathers, inline gathers and checked inline gathers of a program.
     fn gathers(program: &Program) -> [usize; 3] {
-        let schedule = Schedule::new(program, &Machine).unwrap();
+        let schedule = Schedule::new(program, &machine()).unwrap();
         let members = || schedule.groups().iter().flat_map(|group| &group.members).map(|&id| &schedule.nodes[id].kind);
         let count = |is: fn(&Kind) -> bool| members().filter(|kind| is(kind)).count();
         [
@@ -218,7 +195,7 @@ mod tests {
         let (table, at) = (g.input("table", [10, 4], DType::F32), g.input("at", [50], DType::I32));
         let rows = table.take(at);
         let y = rows.slice(0, 0, 5).sin().concat(&[rows.cos()], 0);
-        let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &Machine).unwrap();
+        let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &machine()).unwrap();
         let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::InlineGather { .. }));
         let checked = |node: &Node| matches!(node.kind, Kind::InlineGather { checked: true, .. });
         let found: Vec<_> = fetches.map(|node| (node.count() / 4, checked(node))).collect();

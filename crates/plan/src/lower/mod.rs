@@ -5,60 +5,52 @@ pub(crate) mod casts;
 pub(crate) mod inline_gather;
 pub(crate) mod narrow_storage;
 pub(crate) mod pad_sum;
-pub(crate) mod pool_gradient;
 pub(crate) mod scaled_fp16;
 
 use crate::internal_error::{expect, internal_error};
 use crate::ir::dot_layout::{dot_result, lower_dot, placed};
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Elementwise, Kind, Node, Operand, Padding};
+use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
-use crate::lower::carried_casts::InitialCast;
 use crate::lower::pad_sum::{are_disjoint, pad_sums};
-use crate::lower::pool_gradient::disjoint_pool_windows;
 use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
-use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
+use bilevel_graph::{BinaryOp, ConvDims, ConvRole, DType, DotDims, Meta, Op, Precision, Program, ProgramNode, Result};
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-/// The lowered program.
+/// A lowered program in the making.
 #[derive(Default)]
 pub(crate) struct Lowering {
-    pub nodes: Vec<Node>,
-    /// The node of each program input that is used.
-    pub inputs: Vec<Option<usize>>,
-    /// The operand of each output.
-    pub outputs: Vec<Operand>,
-    /// The input node and the operand of its next value, for every carry.
-    pub carries: Vec<(usize, Operand)>,
+    pub graph: LoweredGraph,
+    pub copies: Copies,
+}
+
+/// The copies of values that products read. They are known by node, so that they are of use only until nodes are
+/// renumbered: the pass that carries casts takes them.
+#[derive(Default)]
+pub(crate) struct Copies {
     /// The rounded copy of a node that products of this precision read.
     pub rounded: HashMap<(usize, Precision), usize>,
     /// Operands scaled to fp16.
     pub scaled_f16: ScaledF16Operands,
-    /// Carried casts that are computed before the first step.
-    pub initial_casts: Vec<InitialCast>,
     /// Copies of views of a node, rounded or not, that products read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
 
-impl Lowering {
-    /// Returns which nodes are live.
-    pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::CarriedCast(_));
-        let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
-        let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
-        results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
-        for id in (0..live.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
-            let mut stack = vec![id];
-            while let Some(id) = stack.pop() {
-                for (operand, _) in self.nodes[id].operands.iter().filter_map(Operand::at) {
-                    if !std::mem::replace(&mut live[operand], true) {
-                        stack.push(operand);
-                    }
-                }
-            }
-        }
-        live
+impl Deref for Lowering {
+    type Target = LoweredGraph;
+
+    fn deref(&self) -> &LoweredGraph {
+        &self.graph
+    }
+}
+
+impl DerefMut for Lowering {
+    fn deref_mut(&mut self) -> &mut LoweredGraph {
+        &mut self.graph
     }
 }
 
@@ -67,21 +59,23 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        // Moving rounded elements keeps them rounded.
+        // Moving elements keeps their storage.
         let moves = match &kind {
             Kind::PadSum(frames) => are_disjoint(frames, &operands),
             kind => matches!(kind, Kind::Elementwise(Elementwise::Copy) | Kind::Concat(_) | Kind::Pad(_)),
         };
-        let narrow = moves && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
-        if narrow {
-            self.rounded.insert((self.nodes.len(), Precision::Bf16), self.nodes.len());
+        let is_bf16 = |o: &Operand| o.at().is_some_and(|(node, _)| self.nodes[node].storage == StorageType::Bf16);
+        let storage = if moves && operands.iter().all(is_bf16) { StorageType::Bf16 } else { dtype.into() };
+        if storage == StorageType::Bf16 {
+            let number = self.nodes.len();
+            self.copies.rounded.insert((number, Precision::Bf16), number);
         }
         self.nodes.push(Node {
             kind,
             operands,
             shape: shape.to_vec(),
             dtype,
-            narrow,
+            storage,
             layout,
             invariant,
             is_remat: false,
@@ -94,11 +88,13 @@ impl Lowering {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
-    /// Recomputes a cheap value for each of its readers.
-    fn fresh(&mut self, value: &Operand, target: &dyn Target) -> Operand {
+    /// Recomputes a comparison with a constant for each of its readers.
+    fn fresh(&mut self, value: &Operand, target: &Target) -> Operand {
         let Operand::At { node, view } = value else { return value.clone() };
         let made = &self.nodes[*node];
-        if !matches!(made.kind, Kind::Elementwise(_)) || made.shape.is_empty() || !target.recomputes(made) {
+        let comparison = matches!(made.kind, Kind::Elementwise(Elementwise::Binary(op)) if op.is_comparison());
+        let is_mask = comparison && made.operands.iter().any(|operand| matches!(operand, Operand::Constant(_)));
+        if !is_mask || made.shape.is_empty() || !target.costs.recomputes_masks {
             return value.clone();
         }
         let again = made.clone();
@@ -187,17 +183,9 @@ impl Lowering {
 pub(crate) type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
-pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> {
-    let mut low = Lowering {
-        nodes: vec![],
-        inputs: vec![None; program.inputs.len()],
-        outputs: vec![],
-        carries: vec![],
-        initial_casts: vec![],
-        rounded: HashMap::new(),
-        scaled_f16: ScaledF16Operands::default(),
-        parts: HashMap::new(),
-    };
+pub(crate) fn lower(program: &Program, target: &Target) -> Result<Lowering> {
+    let graph = LoweredGraph { inputs: vec![None; program.inputs.len()], ..LoweredGraph::default() };
+    let mut low = Lowering { graph, copies: Copies::default() };
     let mut changes = vec![false; program.inputs.len()];
     program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
     let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
@@ -206,7 +194,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
     let uses = uses(program);
     let written_transposed = transposed_results(program, &uses);
     let rows_added = rows_added(program, &uses);
-    let pad_sums = if target.fuses_pad_sum() { pad_sums(program, &uses) } else { vec![None; program.nodes.len()] };
+    let pad_sums = if target.can.pad_sum { pad_sums(program, &uses) } else { vec![None; program.nodes.len()] };
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
@@ -220,161 +208,206 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
             values.push(expect(sum, "the terms of a sum of padded values", line)?);
             continue;
         }
-        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
-        let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
-        // For operations that read dense operands.
-        let densely = |low: &mut Lowering, kind: Kind| {
-            let dense = |(o, meta): (&Operand, &&Meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line);
-            let dense = operands.iter().zip(&metas).map(dense).collect();
-            let node = low.push(kind, dense, shape, dtype, line);
-            low.dense(node)
+        if let Op::Input(_) = node.op {
+            let number = *expect(input_of.get(&id), "the name of an input", line)?;
+            values.push(low.input(number, !changes[number], node));
+            continue;
+        }
+        let operation = Operation {
+            node,
+            operands: node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect(),
+            metas: node.inputs.iter().map(|&i| &program.nodes[i].meta).collect(),
+            transposed: written_transposed[id].as_deref(),
         };
-        let mut elementwise = |kind: Elementwise, operands: Vec<Operand>| {
-            let node = low.push(Kind::Elementwise(kind), operands, shape, dtype, line);
-            low.dense(node)
-        };
-        let value = match &node.op {
-            Op::Input(_) => {
-                let number = *expect(input_of.get(&id), "the name of an input", line)?;
-                let node = low.push(Kind::Input, vec![], shape, dtype, line);
-                low.nodes[node].invariant = !changes[number];
-                low.inputs[number] = Some(node);
-                low.scaled_f16.parameters.insert(node);
-                low.dense(node)
-            }
-            Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
-            Op::Iota(axis) => {
-                let table = (0..shape[*axis]).map(|i| i as f64).collect();
-                let node = low.push(Kind::Table(table), vec![], &[shape[*axis]], dtype, line);
-                let view = View::contiguous(&[shape[*axis]]).broadcast(&[*axis], shape);
-                Operand::At { node, view }
-            }
-            Op::Random(kind, stream) => {
-                let key = low.dense_operand(operands[0].clone(), &[2], DType::I32, line);
-                let counter = low.dense_operand(operands[1].clone(), &[], DType::I32, line);
-                let kind = Kind::Elementwise(Elementwise::Random(*kind, *stream));
-                let node = low.push(kind, vec![key, counter], shape, dtype, line);
-                low.dense(node)
-            }
-            Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
-            // A constant operand of a commutative operation goes last, so that equal loops have equal kernel texts.
-            Op::Binary(op @ (BinaryOp::Add | BinaryOp::Mul)) if matches!(operands[0], Operand::Constant(_)) => {
-                elementwise(Elementwise::Binary(*op), operands.into_iter().rev().collect())
-            }
-            Op::Binary(op) => elementwise(Elementwise::Binary(*op), operands),
-            Op::Select => elementwise(Elementwise::Select, operands),
-            Op::Convert(to) => match operands[0] {
-                Operand::At { .. } => elementwise(Elementwise::Convert(*to), operands),
-                Operand::Constant(value) => Operand::Constant(match to {
-                    DType::I32 => value as i32 as f64,
-                    DType::F32 => value as f32 as f64,
-                    DType::F64 => value,
-                }),
-            },
-            Op::StopGradient => operands[0].clone(),
-            Op::CheckIndex(limit) => {
-                let dense = low.dense_operand(operands[0].clone(), shape, dtype, line);
-                low.check(dense, *limit, "check_index", line);
-                operands[0].clone()
-            }
-            Op::Reshape => match &operands[0] {
-                Operand::Constant(value) => Operand::Constant(*value),
-                Operand::At { node, view } => match view.reshape(shape) {
-                    Some(view) => Operand::At { node: *node, view },
-                    None => elementwise(Elementwise::Copy, operands),
-                },
-            },
-            Op::Transpose(perm) => through(&operands[0], |view| view.transpose(perm)),
-            Op::Broadcast(axes) => through(&operands[0], |view| view.broadcast(axes, shape)),
-            Op::Slice { start, step, .. } => through(&operands[0], |view| view.slice(start, step, shape)),
-            Op::Reverse(axes) => through(&operands[0], |view| view.reverse(axes)),
-            Op::Reduce(op, axes) => {
-                let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
-                let node = low.push(Kind::Reduce(*op, axes.clone()), vec![operand], shape, dtype, line);
-                low.dense(node)
-            }
-            Op::ArgMax(axis) => {
-                let rank = metas[0].shape.len();
-                let mut perm: Vec<usize> = (0..rank).filter(|a| a != axis).collect();
-                perm.push(*axis);
-                let operand = low.stretched(&operands[0], &metas[0].shape, metas[0].dtype, line);
-                let operand = through(&operand, |view| view.transpose(&perm));
-                let node = low.push(Kind::ArgMax, vec![operand], shape, dtype, line);
-                low.dense(node)
-            }
-            Op::Dot(dims, precision) => {
-                let asked = *precision;
-                let (operands, precision) = low.factors(operands, asked, target, line);
-                let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
-                let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
-                let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
-                let (layout, a, b) = lower_dot(
-                    &mut low,
-                    target,
-                    dims,
-                    (a, &metas[0].shape),
-                    (b, &metas[1].shape),
-                    (&out, dtype, precision),
-                    line,
-                )?;
-                let scales_to_f16 = precision == Precision::Tf32 && target.scales_to_f16(&layout);
-                let terms = layout.k;
-                let scaled = scales_to_f16.then(|| low.scaled_to_f16([&a, &b], line)).flatten();
-                let factors = scaled.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
-                let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
-                low.nodes[node].layout = out.clone();
-                let made = Operand::At { node, view: out };
-                match scaled {
-                    Some((_, scaled)) => low.unscaled(made, scaled, terms, line),
-                    None => low.result(made, asked, target.gemm_reads_bf16(), target, line),
-                }
-            }
-            Op::Conv(dims, precision) => {
-                let asked = *precision;
-                let narrows =
-                    asked == Precision::Bf16 && target.conv_reads_bf16(dims, &metas[0].shape, &metas[1].shape);
-                let (operands, precision) = match narrows {
-                    true => (low.narrow(operands, line), asked),
-                    false => low.rounded(operands, asked, target.has_native(asked), line),
-                };
-                let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
-                let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
-                let out = placed(shape, written_transposed[id].as_deref());
-                let node = low.push(Kind::Conv(dims.clone(), precision), vec![a, b], shape, dtype, line);
-                low.nodes[node].layout = out.clone();
-                low.result(Operand::At { node, view: out }, asked, narrows, target, line)
-            }
-            Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
-            Op::ScatterAdd { batch, .. } => {
-                match disjoint_pool_windows(program, id).filter(|_| target.pool_grad_as_select()) {
-                    Some(windows) => low.pool_gradient(windows, &operands, shape, dtype, line),
-                    None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
-                }
-            }
-            Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
-            Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
-            Op::Concat(axis) => {
-                let parts =
-                    operands.iter().zip(&metas).map(|(o, meta)| low.stretched(o, &meta.shape, dtype, line)).collect();
-                let node = low.push(Kind::Concat(*axis), parts, shape, dtype, line);
-                low.dense(node)
-            }
-            Op::Pad { low: before, interior, .. } => {
-                let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
-                let kind = Kind::Pad(Padding { low: before.clone(), interior: interior.clone() });
-                let node = low.push(kind, vec![operand], shape, dtype, line);
-                low.dense(node)
-            }
-        };
+        let value = low.operation(&operation, target)?;
         if let (true, Some((node, _))) = (next.contains(&id), value.at())
             && matches!(low.nodes[node].kind, Kind::Elementwise(_))
         {
-            low.scaled_f16.parameters.insert(node);
+            low.copies.scaled_f16.parameters.insert(node);
         }
         values.push(value);
     }
     finish(&mut low, program, &values)?;
     Ok(low)
+}
+
+/// An operation of the program, with its operands as they are lowered.
+struct Operation<'a> {
+    node: &'a ProgramNode,
+    operands: Vec<Operand>,
+    /// Types and shapes of the operands.
+    metas: Vec<&'a Meta>,
+    /// The permutation in which the result is read, if it is read in no other.
+    transposed: Option<&'a [usize]>,
+}
+
+impl Operation<'_> {
+    /// Returns a view of the first operand.
+    fn view(&self, change: impl FnOnce(&View) -> View) -> Operand {
+        through(&self.operands[0], change)
+    }
+}
+
+impl Lowering {
+    fn input(&mut self, number: usize, invariant: bool, of: &ProgramNode) -> Operand {
+        let node = self.push(Kind::Input, vec![], &of.meta.shape, of.meta.dtype, of.location);
+        self.nodes[node].invariant = invariant;
+        self.inputs[number] = Some(node);
+        self.copies.scaled_f16.parameters.insert(node);
+        self.dense(node)
+    }
+
+    /// Returns the value of an operation as a node of this kind.
+    fn made(&mut self, kind: Kind, operands: Vec<Operand>, of: &Operation) -> Operand {
+        let made = self.push(kind, operands, &of.node.meta.shape, of.node.meta.dtype, of.node.location);
+        self.dense(made)
+    }
+
+    /// Returns the value of an operation as a node that reads dense operands.
+    fn densely(&mut self, kind: Kind, of: &Operation) -> Operand {
+        let operands = of.operands.iter().zip(&of.metas);
+        let dense = operands
+            .map(|(operand, meta)| self.dense_operand(operand.clone(), &meta.shape, meta.dtype, of.node.location))
+            .collect();
+        self.made(kind, dense, of)
+    }
+
+    fn elementwise(&mut self, function: Elementwise, of: &Operation) -> Operand {
+        self.made(Kind::Elementwise(function), of.operands.clone(), of)
+    }
+
+    /// Returns all operands in memory, constants as tables.
+    fn all_stretched(&mut self, of: &Operation) -> Vec<Operand> {
+        let operands = of.operands.iter().zip(&of.metas);
+        operands.map(|(operand, meta)| self.stretched(operand, &meta.shape, meta.dtype, of.node.location)).collect()
+    }
+
+    /// Lowers an operation.
+    fn operation(&mut self, of: &Operation, target: &Target) -> Result<Operand> {
+        let (operands, shape, line) = (&of.operands, &of.node.meta.shape, of.node.location);
+        Ok(match &of.node.op {
+            Op::Input(_) => return Err(internal_error("the number of an input").at(line)),
+            Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
+            Op::Iota(axis) => self.iota(*axis, of),
+            Op::Random(kind, stream) => {
+                let key = self.dense_operand(operands[0].clone(), &[2], DType::I32, line);
+                let counter = self.dense_operand(operands[1].clone(), &[], DType::I32, line);
+                self.made(Kind::Elementwise(Elementwise::Random(*kind, *stream)), vec![key, counter], of)
+            }
+            Op::Unary(op) => self.elementwise(Elementwise::Unary(*op), of),
+            // A constant operand of a commutative operation goes last, so that equal loops have equal kernel texts.
+            Op::Binary(op @ (BinaryOp::Add | BinaryOp::Mul)) if matches!(operands[0], Operand::Constant(_)) => {
+                let turned = operands.iter().rev().cloned().collect();
+                self.made(Kind::Elementwise(Elementwise::Binary(*op)), turned, of)
+            }
+            Op::Binary(op) => self.elementwise(Elementwise::Binary(*op), of),
+            Op::Select => self.elementwise(Elementwise::Select, of),
+            Op::Convert(to) => match operands[0] {
+                Operand::At { .. } => self.elementwise(Elementwise::Convert(*to), of),
+                Operand::Constant(value) => Operand::Constant(converted(value, *to)),
+            },
+            Op::StopGradient | Op::Custom(_) => operands[0].clone(),
+            Op::CheckIndex(limit) => {
+                let dense = self.dense_operand(operands[0].clone(), shape, of.node.meta.dtype, line);
+                self.check(dense, *limit, "check_index", line);
+                operands[0].clone()
+            }
+            Op::Reshape => match operands[0].at() {
+                Some((node, view)) => match view.reshape(shape) {
+                    Some(view) => Operand::At { node, view },
+                    None => self.elementwise(Elementwise::Copy, of),
+                },
+                None => operands[0].clone(),
+            },
+            Op::Transpose(perm) => of.view(|view| view.transpose(perm)),
+            Op::Broadcast(axes) => of.view(|view| view.broadcast(axes, shape)),
+            Op::Slice { start, step, .. } => of.view(|view| view.slice(start, step, shape)),
+            Op::Reverse(axes) => of.view(|view| view.reverse(axes)),
+            Op::Reduce(op, axes) => {
+                let operands = self.all_stretched(of);
+                self.made(Kind::Reduce(*op, axes.clone()), operands, of)
+            }
+            Op::ArgMax(axis) => self.argmax(*axis, of),
+            Op::Dot(dims, precision) => self.dot(dims, *precision, of, target)?,
+            Op::Conv(dims, role, precision) => self.conv(dims, *role, *precision, of, target),
+            Op::Gather { batch } => self.densely(Kind::Gather { batch: *batch }, of),
+            Op::ScatterAdd { batch, .. } => self.densely(Kind::ScatterAdd { batch: *batch }, of),
+            Op::CumSum { axis, reverse } => self.densely(Kind::CumSum { axis: *axis, reverse: *reverse }, of),
+            Op::Host(call) => self.densely(Kind::Host(call.clone()), of),
+            Op::Block(op) => self.densely(Kind::Block(*op), of),
+            Op::WindowArgMax(dims) => self.densely(Kind::WindowArgMax(dims.clone()), of),
+            Op::Concat(axis) => {
+                let parts = self.all_stretched(of);
+                self.made(Kind::Concat(*axis), parts, of)
+            }
+            Op::Pad { low, interior, .. } => {
+                let operands = self.all_stretched(of);
+                self.made(Kind::Pad(Padding { low: low.clone(), interior: interior.clone() }), operands, of)
+            }
+        })
+    }
+
+    /// Returns a table of the indices along an axis, repeated along the others.
+    fn iota(&mut self, axis: usize, of: &Operation) -> Operand {
+        let (shape, length) = (&of.node.meta.shape, of.node.meta.shape[axis]);
+        let table = (0..length).map(|i| i as f64).collect();
+        let node = self.push(Kind::Table(table), vec![], &[length], of.node.meta.dtype, of.node.location);
+        Operand::At { node, view: View::contiguous(&[length]).broadcast(&[axis], shape) }
+    }
+
+    /// Returns the index of the largest element along an axis, which is made the last.
+    fn argmax(&mut self, axis: usize, of: &Operation) -> Operand {
+        let mut perm: Vec<usize> = (0..of.metas[0].shape.len()).filter(|&other| other != axis).collect();
+        perm.push(axis);
+        let operands = self.all_stretched(of).iter().map(|o| through(o, |view| view.transpose(&perm))).collect();
+        self.made(Kind::ArgMax, operands, of)
+    }
+
+    fn dot(&mut self, dims: &DotDims, asked: Precision, of: &Operation, target: &Target) -> Result<Operand> {
+        let (shape, dtype, line) = (&of.node.meta.shape, of.node.meta.dtype, of.node.location);
+        let [of_a, of_b] = [0, 1].map(|i| &of.metas[i].shape);
+        let (operands, precision) = self.factors(of.operands.clone(), asked, target, line);
+        let a = self.in_memory(operands[0].clone(), of_a, dtype, line);
+        let b = self.in_memory(operands[1].clone(), of_b, dtype, line);
+        let out = dot_result(dims, of_a.len(), shape, of.transposed);
+        let (layout, a, b) = lower_dot(self, target, dims, (a, of_a), (b, of_b), (&out, dtype, precision), line)?;
+        let scales_to_f16 = precision == Precision::Tf32 && target.costs.scales_to_f16(&layout);
+        let terms = layout.k;
+        let scaled = scales_to_f16.then(|| self.scaled_to_f16([&a, &b], line)).flatten();
+        let factors = scaled.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
+        let node = self.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
+        self.nodes[node].layout = out.clone();
+        let made = Operand::At { node, view: out };
+        Ok(match scaled {
+            Some((_, scaled)) => self.unscaled(made, scaled, terms, line),
+            None => self.result(made, asked, target.can.gemm_reads_bf16, target, line),
+        })
+    }
+
+    fn conv(&mut self, dims: &ConvDims, role: ConvRole, asked: Precision, of: &Operation, target: &Target) -> Operand {
+        let (shape, dtype, line) = (&of.node.meta.shape, of.node.meta.dtype, of.node.location);
+        let [image, kernel] = [0, 1].map(|i| &of.metas[i].shape);
+        let in_bf16 = asked == Precision::Bf16 && target.can.conv_reads_bf16(dims, image, kernel);
+        let (operands, precision) = match in_bf16 {
+            true => (self.stored_as_bf16(of.operands.clone(), line), asked),
+            false => self.rounded(of.operands.clone(), asked, target.can.rounds_operands, line),
+        };
+        let a = self.in_memory(operands[0].clone(), image, dtype, line);
+        let b = self.in_memory(operands[1].clone(), kernel, dtype, line);
+        let out = placed(shape, of.transposed);
+        let node = self.push(Kind::Conv(dims.clone(), role, precision), vec![a, b], shape, dtype, line);
+        self.nodes[node].layout = out.clone();
+        self.result(Operand::At { node, view: out }, asked, in_bf16, target, line)
+    }
+}
+
+/// Returns a constant in another type.
+fn converted(value: f64, to: DType) -> f64 {
+    match to {
+        DType::I32 => value as i32 as f64,
+        DType::F32 => value as f32 as f64,
+        DType::F64 => value,
+    }
 }
 
 fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {

@@ -52,24 +52,17 @@ pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
 mod tests {
     use crate::ir::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
 
     /// A target with or without fused sums of padded values.
-    struct Machine(bool);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn fuses_pad_sum(&self) -> bool {
-            self.0
-        }
+    fn machine(pad_sum: bool) -> Target {
+        Target::PLAIN.with(|target| target.can.pad_sum = pad_sum)
     }
 
     /// Counts the paddings, and the terms of fused sums.
     fn pieces(program: &Program, overlays: bool) -> (usize, Vec<usize>) {
-        let schedule = Schedule::new(program, &Machine(overlays)).unwrap();
+        let schedule = Schedule::new(program, &machine(overlays)).unwrap();
         let mut found = (0, vec![]);
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {
             match &schedule.nodes[id].kind {

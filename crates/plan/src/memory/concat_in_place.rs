@@ -56,7 +56,7 @@ fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
     let parts = node.operands.iter().map(|operand| {
         let (part, view) = operand.at()?;
         let made = &schedule.nodes[part];
-        let alike = (made.dtype, made.narrow, made.invariant) == (node.dtype, node.narrow, node.invariant);
+        let alike = (made.storage, made.invariant) == (node.storage, node.invariant);
         let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::AmaxExponent);
         (alike && computed && made.is_whole(view)).then_some(part)
     });
@@ -68,14 +68,11 @@ mod tests {
     use crate::ir::node::Kind;
     use crate::memory::Place;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor};
 
-    struct Machine(bool);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            Limits { concat_in_place: self.0, ..LIMITS }
-        }
+    fn machine(concat_in_place: bool) -> Target {
+        Target::PLAIN.with(|target| target.can.concat_in_place = concat_in_place)
     }
 
     /// Returns the bytes of the arena, and the offset of each part within the concatenation.
@@ -86,7 +83,7 @@ mod tests {
         for (number, output) in make(inputs).into_iter().enumerate() {
             builder = builder.output(number.to_string(), output);
         }
-        let schedule = Schedule::new(&builder.build().unwrap(), &Machine(joins)).unwrap();
+        let schedule = Schedule::new(&builder.build().unwrap(), &machine(joins)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let whole = schedule.nodes.iter().position(|node| matches!(node.kind, Kind::Concat(_))).unwrap();
         let Place { region, offset } = map.nodes[whole].unwrap();

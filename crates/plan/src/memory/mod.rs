@@ -4,6 +4,7 @@ pub(crate) mod alias_policy;
 pub(crate) mod arena;
 pub(crate) mod concat_in_place;
 
+use crate::cost_model::CostModel;
 use crate::fuse::group::Role;
 use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Operand};
@@ -11,10 +12,10 @@ use crate::memory::alias_policy::{AliasPolicy, Stage, lay_out_stages};
 use crate::memory::arena::{Layout, Life, lay_out};
 use crate::memory::concat_in_place::{ConcatSlot, concat_slots};
 use crate::schedule::Schedule;
-use crate::target::Limits;
+use crate::target::{Capabilities, Target};
 use bilevel_graph::{DType, Error, ErrorKind, Result};
 
-/// Workspaces of up to this many times [`Limits::no_alias_bytes`] share memory with nothing: few groups need one.
+/// Workspaces of up to this many times [`CostModel::no_alias_bytes`] share memory with nothing: few groups need one.
 const WORKSPACE_FACTOR: usize = 32;
 
 /// A separately allocated region of memory.
@@ -65,121 +66,212 @@ pub struct MemoryMap {
     pub lower_bound: usize,
 }
 
-impl MemoryMap {
-    /// Assigns memory under this alias policy.
-    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], policy: AliasPolicy) -> Result<Self> {
-        let Limits { alignment: align, reuse_distance, no_alias_bytes, concat_in_place, .. } = limits;
+/// Persistent memory so far.
+struct Persistent {
+    bytes: usize,
+    align: usize,
+}
+
+impl Persistent {
+    fn place(&mut self, bytes: usize) -> Place {
+        let offset = self.bytes;
+        self.bytes = self.bytes.saturating_add(bytes.next_multiple_of(self.align));
+        Place { region: Region::Persistent, offset }
+    }
+}
+
+/// Which values have their place with others, by node.
+struct Constraints {
+    /// The program input it is.
+    input_of: Vec<Option<usize>>,
+    /// The output buffer it is computed in.
+    output_of: Vec<Option<usize>>,
+    /// The carried node it is written over.
+    updated: Vec<Option<usize>>,
+    /// The value of its group that is computed in its memory.
+    shared: Vec<Option<usize>>,
+    /// Whether it shares memory with nothing.
+    is_separate: Vec<bool>,
+}
+
+impl Constraints {
+    fn new(schedule: &Schedule, policy: AliasPolicy) -> Self {
         let mut is_separate = vec![false; schedule.nodes.len()];
         let copied = schedule.carries.iter().filter(|carry| policy == AliasPolicy::SeparateCarries && !carry.in_place);
         copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_separate[node] = true);
-        let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
-        let mut persistent_bytes = 0usize;
-        let mut persist = |bytes: usize| {
-            let offset = persistent_bytes;
-            persistent_bytes = persistent_bytes.saturating_add(bytes.next_multiple_of(align));
-            Place { region: Region::Persistent, offset }
-        };
-        let counter = schedule.step.map(|_| persist(DType::I32.size()));
-        let amax_nodes = [true, false].map(|invariant| -> Vec<usize> {
-            let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::AmaxExponent) && lives[*id].is_some();
-            (0..lives.len()).filter(is_one).filter(|&id| schedule.nodes[id].invariant == invariant).collect()
-        });
-        let amax_words = amax_nodes.each_ref().map(|all| {
-            let bytes = all.len() * DType::F32.size();
-            (bytes > 0).then(|| (persist(bytes), bytes))
-        });
         let updated = read_where_carried(schedule);
-        let outputs = computed_in_their_buffers(schedule, &updated);
+        let output_of = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
-        let is_free = |id: usize| {
-            concat_in_place
-                && outputs[id].is_none()
-                && updated[id].is_none()
-                && shared[id].is_none()
-                && !is_separate[id]
-        };
-        let within = concat_slots(schedule, align, is_free, &mut lives);
+        Constraints { input_of, output_of, updated, shared, is_separate }
+    }
+
+    /// True if a value can be computed as a part of a concatenation.
+    fn is_free(&self, id: usize) -> bool {
+        let elsewhere = [&self.output_of, &self.updated, &self.shared].iter().any(|places| places[id].is_some());
+        !elsewhere && !self.is_separate[id]
+    }
+}
+
+/// The lifetimes of values in the arena, and of which nodes they are.
+#[derive(Default)]
+struct ArenaValues {
+    lives: Vec<Life>,
+    nodes: Vec<usize>,
+}
+
+impl ArenaValues {
+    fn add(&mut self, node: usize, life: Life) {
+        self.lives.push(life);
+        self.nodes.push(node);
+    }
+}
+
+/// The memory of a schedule in the making.
+struct Placing<'a> {
+    schedule: &'a Schedule,
+    target: Target,
+    constraints: Constraints,
+    persistent: Persistent,
+    counter: Option<Place>,
+    amax_words: [Option<(Place, usize)>; 2],
+    nodes: Vec<Option<Place>>,
+}
+
+impl<'a> Placing<'a> {
+    /// Places the step number and the words of all amax exponents.
+    fn new(schedule: &'a Schedule, target: Target, policy: AliasPolicy, lives: &[Option<Life>]) -> Self {
+        let mut persistent = Persistent { bytes: 0, align: target.can.alignment };
         let mut nodes = vec![None; schedule.nodes.len()];
-        for ((first, _), all) in amax_words.iter().zip(&amax_nodes).filter_map(|(first, all)| Some(((*first)?, all))) {
+        let counter = schedule.step.map(|_| persistent.place(DType::I32.size()));
+        let amax_words = [true, false].map(|invariant| {
+            let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::AmaxExponent) && lives[*id].is_some();
+            let all = (0..lives.len()).filter(is_one).filter(|&id| schedule.nodes[id].invariant == invariant);
+            let all: Vec<usize> = all.collect();
+            let bytes = all.len() * DType::F32.size();
+            let first = (bytes > 0).then(|| persistent.place(bytes))?;
             for (number, &id) in all.iter().enumerate() {
                 nodes[id] = Some(Place { offset: first.offset + number * DType::F32.size(), ..first });
             }
-        }
-        let stages = policy.stages(schedule, &within);
-        let (mut arena, mut in_arena) = (vec![], vec![]);
-        let end = schedule.groups().len() + 1;
-        let throughout = |life: Life| Life { first: 0, last: end, ..life };
-        let lasting_if_small = |life: Life| if life.bytes <= no_alias_bytes { throughout(life) } else { life };
+            Some((first, bytes))
+        });
+        let constraints = Constraints::new(schedule, policy);
+        Placing { schedule, target, constraints, persistent, counter, amax_words, nodes }
+    }
+
+    /// Throughout a run.
+    fn throughout(&self, life: Life) -> Life {
+        Life { first: 0, last: self.schedule.groups().len() + 1, ..life }
+    }
+
+    fn is_cast(&self, id: usize) -> bool {
+        matches!(self.schedule.nodes[id].kind, Kind::CarriedCast(_))
+    }
+
+    /// Places the values that are not in the arena, and returns those that are. Values `within` a concatenation, and
+    /// those computed in the memory of others, are placed with them.
+    fn place_values(&mut self, lives: &[Option<Life>], within: &[Option<ConcatSlot>]) -> ArenaValues {
+        let (schedule, end) = (self.schedule, self.schedule.groups().len() + 1);
+        let mut arena = ArenaValues::default();
         for initial_cast in &schedule.initial_casts {
             // Live throughout a run.
-            arena.push(Life { bytes: schedule.nodes[initial_cast.cast].bytes(), first: 0, last: end });
-            in_arena.push(initial_cast.cast);
+            let life = Life { bytes: schedule.nodes[initial_cast.cast].bytes(), first: 0, last: end };
+            arena.add(initial_cast.cast, life);
         }
-        let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::CarriedCast(_));
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
-            if nodes[id].is_some() || is_state(id) || within[id].is_some() {
+            if self.nodes[id].is_some() || self.is_cast(id) || within[id].is_some() {
                 continue;
             }
-            nodes[id] = match (input_of[id], outputs[id]) {
-                (Some(input), _) if schedule.step == Some(input) => counter,
+            let Constraints { input_of, output_of, updated, shared, is_separate } = &self.constraints;
+            self.nodes[id] = match (input_of[id], output_of[id]) {
+                (Some(input), _) if schedule.step == Some(input) => self.counter,
                 (Some(input), _) => bound(Region::Input(input)),
-                _ if shared[id].is_some() || updated[id].is_some_and(is_state) => None,
+                _ if shared[id].is_some() || updated[id].is_some_and(|carried| self.is_cast(carried)) => None,
                 (None, Some(output)) => bound(Region::Output(output)),
                 _ if updated[id].is_some() => {
                     updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
                 }
                 // Tables, and values that the prologue leaves for the loop.
-                _ if life.first <= schedule.prologue && life.last == end => Some(persist(life.bytes)),
+                _ if life.first <= schedule.prologue && life.last == end => Some(self.persistent.place(life.bytes)),
                 _ => {
-                    arena.push(if is_separate[id] { throughout(life) } else { lasting_if_small(life) });
-                    in_arena.push(id);
+                    let stays = is_separate[id] || life.bytes <= self.target.costs.no_alias_bytes;
+                    arena.add(id, if stays { self.throughout(life) } else { life });
                     None
                 }
             };
         }
+        arena
+    }
+
+    /// Places the values that are computed in the memory of others.
+    fn place_with_others(&mut self, within: &[Option<ConcatSlot>]) {
+        for (id, part) in within.iter().enumerate().filter_map(|(id, part)| Some((id, (*part)?))) {
+            let ConcatSlot { whole, offset } = part;
+            self.nodes[id] = self.nodes[whole].map(|place: Place| Place { offset: place.offset + offset, ..place });
+        }
+        for (id, &with) in self.constraints.shared.iter().enumerate() {
+            with.into_iter().for_each(|with| self.nodes[id] = self.nodes[with]);
+        }
+        for (id, &carried) in self.constraints.updated.iter().enumerate() {
+            carried
+                .filter(|&carried| self.is_cast(carried))
+                .into_iter()
+                .for_each(|cast| self.nodes[id] = self.nodes[cast]);
+        }
+    }
+
+    /// Returns the bytes of inputs and outputs.
+    fn bound_bytes(&self) -> usize {
+        let schedule = self.schedule;
+        let sizes = schedule.outputs.iter().filter_map(Operand::at).map(|(node, view)| {
+            view.shape.iter().fold(schedule.nodes[node].dtype.size(), |bytes, length| bytes.saturating_mul(*length))
+        });
+        let sizes = schedule.inputs.iter().map(|&node| schedule.nodes[node].bytes()).chain(sizes);
+        sizes.fold(0usize, |sum, bytes| sum.saturating_add(bytes.next_multiple_of(self.persistent.align)))
+    }
+}
+
+impl MemoryMap {
+    /// Assigns memory under this alias policy.
+    pub(crate) fn new(schedule: &Schedule, target: Target, workspaces: &[usize], policy: AliasPolicy) -> Result<Self> {
+        let CostModel { reuse_distance, no_alias_bytes, .. } = target.costs;
+        let Capabilities { alignment: align, concat_in_place, .. } = target.can;
+        let mut lives = lives(schedule);
+        let mut placing = Placing::new(schedule, target, policy, &lives);
+        let is_free = |id: usize| concat_in_place && placing.constraints.is_free(id);
+        let within = concat_slots(schedule, align, is_free, &mut lives);
+        let stages = policy.stages(schedule, &within);
+        let ArenaValues { lives: mut arena, nodes: in_arena } = placing.place_values(&lives, &within);
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
         // Live while its group runs: groups are counted from 1.
-        let workspace = |&g: &usize| {
+        arena.extend(working.iter().map(|&g| {
             let life = Life { bytes: workspaces[g], first: g + 1, last: g + 1 };
-            if life.bytes <= no_alias_bytes.saturating_mul(WORKSPACE_FACTOR) { throughout(life) } else { life }
-        };
-        arena.extend(working.iter().map(workspace));
+            let stays = life.bytes <= no_alias_bytes.saturating_mul(WORKSPACE_FACTOR);
+            if stays { placing.throughout(life) } else { life }
+        }));
         let Layout { offsets, bytes: arena_bytes, lower_bound } = match policy {
             AliasPolicy::Stages(late) => {
                 let of_values = in_arena.iter().map(|&id| stages[id]);
                 let stages: Vec<Stage> = of_values.chain(working.iter().map(|&g| Stage::of_group(late[g]))).collect();
+                let throughout = |life| placing.throughout(life);
                 lay_out_stages(&arena, &stages, throughout, |lives| lay_out(lives, align, reuse_distance, true))
             }
             _ => lay_out(&arena, align, reuse_distance, false),
         };
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
-        in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
-        for (id, part) in within.iter().enumerate().filter_map(|(id, part)| Some((id, (*part)?))) {
-            let ConcatSlot { whole, offset } = part;
-            nodes[id] = nodes[whole].map(|place: Place| Place { offset: place.offset + offset, ..place });
-        }
-        shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));
-        for (id, state) in
-            updated.iter().enumerate().filter_map(|(id, state)| Some((id, state.filter(|&s| is_state(s))?)))
-        {
-            nodes[id] = nodes[state];
-        }
+        in_arena.iter().zip(&mut found).for_each(|(&id, place)| placing.nodes[id] = place);
         let mut workspaces = vec![None; schedule.groups().len()];
         working.iter().zip(&mut found).for_each(|(&g, place)| workspaces[g] = place);
-        let sizes =
-            schedule.outputs.iter().filter_map(Operand::at).map(|(node, view)| {
-                view.shape.iter().fold(schedule.nodes[node].dtype.size(), |n, d| n.saturating_mul(*d))
-            });
-        let sizes = schedule.inputs.iter().map(|&node| schedule.nodes[node].bytes()).chain(sizes);
-        let bound_bytes = sizes.fold(0usize, |n, bytes| n.saturating_add(bytes.next_multiple_of(align)));
+        placing.place_with_others(&within);
+        let bound_bytes = placing.bound_bytes();
+        let Placing { persistent: Persistent { bytes: persistent_bytes, .. }, counter, amax_words, nodes, .. } =
+            placing;
         if arena_bytes.saturating_add(bound_bytes).saturating_add(persistent_bytes) > isize::MAX as usize {
             let what = "a program that needs more bytes than can be addressed".to_string();
             return Err(Error::new(ErrorKind::Unsupported { what }));
         }
-        let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(persistent_bytes);
         let mut map = MemoryMap {
             nodes,
             workspaces,
@@ -189,7 +281,7 @@ impl MemoryMap {
             persistent_bytes,
             arena_bytes,
             bound_bytes,
-            lower_bound,
+            lower_bound: lower_bound.saturating_add(bound_bytes).saturating_add(persistent_bytes),
         };
         map.outputs_to_copy = map.unfinished(schedule)?;
         Ok(map)
@@ -268,7 +360,7 @@ fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     let mut carried = vec![None; schedule.nodes.len()];
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         if let Some((node, _)) = carry.next.at()
-            && schedule.nodes[node].narrow == schedule.nodes[carry.input].narrow
+            && schedule.nodes[node].storage == schedule.nodes[carry.input].storage
         {
             carried[node] = carried[node].or(Some(carry.input));
         }
@@ -293,13 +385,13 @@ fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Optio
         let Some(product) = group.gemm.filter(in_memory) else { continue };
         let reads = |&id: &usize| schedule.nodes[id].reads().any(|(read, _)| read == product);
         let last = group.members.iter().rposition(reads).unwrap_or(0);
-        let (dtype, narrow) = (schedule.nodes[product].dtype, schedule.nodes[product].narrow);
+        let storage = schedule.nodes[product].storage;
         let fits = |&&id: &&usize| {
             id != product
                 && schedule.role(id) == Some(Role::Full)
                 && schedule.is_stored(id)
                 && updated[id].is_none()
-                && (schedule.nodes[id].dtype, schedule.nodes[id].narrow) == (dtype, narrow)
+                && schedule.nodes[id].storage == storage
         };
         shared[product] = group.members[last..].iter().find(fits).copied();
     }

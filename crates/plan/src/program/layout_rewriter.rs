@@ -4,8 +4,9 @@
 //! layout-agnostic, or that name their axes, are rewritten for permuted operands; transposes fold into the operand's
 //! permutation.
 
+use crate::ir::rewrite::{Rewritable, Rewriter};
 use bilevel_graph::shape::inverse_permutation;
-use bilevel_graph::{Meta, Op, ProgramNode};
+use bilevel_graph::{Op, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// Axis a of the stored value is axis `order[a]` of the original.
@@ -16,14 +17,10 @@ const MAX_DUPLICATED_OPERATIONS: usize = 16;
 
 /// The new program so far, and how it stores the values of the old one.
 pub(crate) struct LayoutRewriter<'a> {
-    /// The old program.
-    pub old: &'a [ProgramNode],
-    /// The new program.
-    pub nodes: Vec<ProgramNode>,
+    /// The new program so far. Values that are emitted on demand have no node of their own.
+    new: Rewriter<'a, Program>,
     /// By old node: its permutation, or the preferred one.
     orders: Vec<Permutation>,
-    /// By old node: its new node; `None` for values that are emitted on demand.
-    held: Vec<Option<usize>>,
     /// By old node: the number of operations to emit it, if it needs no memory and is available in any permutation.
     free: Vec<Option<usize>>,
     /// The nodes emitted on demand, by permutation.
@@ -31,8 +28,22 @@ pub(crate) struct LayoutRewriter<'a> {
 }
 
 impl<'a> LayoutRewriter<'a> {
-    pub fn new(old: &'a [ProgramNode]) -> Self {
-        LayoutRewriter { old, nodes: vec![], orders: vec![], held: vec![], free: vec![], known: HashMap::new() }
+    pub fn new(old: &'a Program) -> Self {
+        LayoutRewriter { new: Rewriter::new(old), orders: vec![], free: vec![], known: HashMap::new() }
+    }
+
+    /// Returns an old node.
+    pub fn old(&self, id: usize) -> &'a ProgramNode {
+        &self.new.old.nodes[id]
+    }
+
+    /// Returns the new program.
+    pub fn finish(mut self) -> Option<Program> {
+        let old = self.new.old;
+        let ports = old.inputs.iter().chain(&old.outputs).filter_map(|port| port.node);
+        let read = ports.chain(old.carries.iter().map(|carry| carry.next));
+        let at: HashMap<usize, usize> = read.map(|node| (node, self.read_as_it_was(node))).collect();
+        old.with_nodes(self.new.nodes, |node| at.get(&node).copied())
     }
 
     /// Returns the permutation of a value.
@@ -52,14 +63,12 @@ impl<'a> LayoutRewriter<'a> {
 
     /// Adds an operation with the location and type of an old node.
     pub fn push(&mut self, op: Op, inputs: Vec<usize>, shape: Vec<usize>, like: &ProgramNode) -> usize {
-        let meta = Meta { dtype: like.meta.dtype, shape };
-        self.nodes.push(ProgramNode { op, inputs, meta, location: like.location });
-        self.nodes.len() - 1
+        self.new.push(op, inputs, &shape, like.meta.dtype, like)
     }
 
     /// Adds a transpose.
     pub fn push_transpose(&mut self, of: usize, perm: Permutation, like: &ProgramNode) -> usize {
-        let shape = permuted(&self.nodes[of].meta.shape, &perm);
+        let shape = permuted(&self.new.nodes[of].meta.shape, &perm);
         self.push(Op::Transpose(perm), vec![of], shape, like)
     }
 
@@ -69,14 +78,14 @@ impl<'a> LayoutRewriter<'a> {
     }
 
     fn next(&mut self, held: Option<usize>, order: Permutation, free: Option<usize>) {
-        self.held.push(held);
+        self.new.hold(held);
         self.orders.push(order);
         self.free.push(free);
     }
 
     /// Marks the next old node to be emitted on demand: a constant, a broadcast, a function of such, or a transpose.
     pub fn leave(&mut self, id: usize) {
-        let node = &self.old[id];
+        let node = self.old(id);
         let (order, free) = match &node.op {
             Op::Transpose(perm) => {
                 let (operand, back) = (node.inputs[0], inverse_permutation(perm));
@@ -100,7 +109,7 @@ impl<'a> LayoutRewriter<'a> {
 
     /// Copies the next old node, with operands in the identity permutation.
     pub fn keep(&mut self, id: usize) {
-        let node = &self.old[id];
+        let node = self.old(id);
         let inputs = node.inputs.iter().map(|&i| self.read_as_it_was(i)).collect();
         let made = self.push(node.op.clone(), inputs, node.meta.shape.clone(), node);
         self.hold(made, identity(node));
@@ -108,7 +117,7 @@ impl<'a> LayoutRewriter<'a> {
 
     /// Rewrites the next old node for operands in this permutation; returns false if the op is not layout-agnostic.
     pub fn write(&mut self, id: usize, order: &Permutation) -> bool {
-        let node = &self.old[id];
+        let node = self.old(id);
         let places = inverse_permutation(order);
         let sorted = |axes: &[usize]| {
             let mut axes: Vec<usize> = axes.iter().map(|&a| places[a]).collect();
@@ -135,7 +144,7 @@ impl<'a> LayoutRewriter<'a> {
                 Op::Reduce(*how, sorted(axes))
             }
             Op::Reshape => {
-                let from = &self.old[node.inputs[0]].meta.shape;
+                let from = &self.old(node.inputs[0]).meta.shape;
                 let Some(order) = regrouped(from, &node.meta.shape, order) else { return false };
                 result = order;
                 Op::Reshape
@@ -150,13 +159,13 @@ impl<'a> LayoutRewriter<'a> {
 
     /// Returns the new node of an old value in the identity permutation.
     pub fn read_as_it_was(&mut self, id: usize) -> usize {
-        let order = identity(&self.old[id]);
+        let order = identity(self.old(id));
         self.read(id, &order)
     }
 
     /// Returns the new node of an old value in this permutation.
     pub fn read(&mut self, id: usize, order: &Permutation) -> usize {
-        let (node, held) = (&self.old[id], self.held[id]);
+        let (node, held) = (self.old(id), self.new.held(id));
         if let Some(held) = held.filter(|_| self.orders[id] == *order) {
             return held;
         }

@@ -9,6 +9,7 @@
 //! This is elementwise on images in any layout. A slice of a sum is the sum of slices, so that a preceding bias is
 //! added where a window is read.
 
+use crate::ir::rewrite::{Rewriter, without_dead};
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims};
 use std::collections::HashMap;
 
@@ -47,12 +48,12 @@ fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
 /// Returns the program with every max pool decomposed; `None` if one has overlapping or padded windows, or does not
 /// pool images.
 pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
-    let mut new = Pools { nodes: vec![], held: vec![], slices: HashMap::new(), pools: HashMap::new() };
+    let mut new = Pools { new: Rewriter::new(program), slices: HashMap::new(), pools: HashMap::new() };
     for (id, node) in program.nodes.iter().enumerate() {
         let pool = |new: &Pools, operand: usize| node.inputs.get(operand).and_then(|read| new.pools.get(read)).copied();
         let held = match &node.op {
             Op::WindowArgMax(dims) if pool(&new, 0).is_none() => {
-                let image = new.held[node.inputs[0]];
+                let image = new.new.at(node.inputs[0]);
                 let pool = new.choose(dims, image, &node.meta.shape, node)?;
                 new.pools.insert(id, pool);
                 pool.chosen
@@ -62,104 +63,55 @@ pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
                     (node.meta.shape == planes(pool.pooled())).then(|| new.pools.insert(id, pool))?;
                     pool.chosen
                 }
-                None => new.reshaped(new.held[node.inputs[0]], &node.meta.shape, node),
+                None => new.reshaped(new.new.at(node.inputs[0]), &node.meta.shape, node),
             },
             Op::Gather { batch: 1 } if pool(&new, 1).is_some() => {
-                let (pool, from) = (pool(&new, 1)?, new.held[node.inputs[0]]);
-                (new.nodes[from].meta.shape == planes(pool.image)).then(|| new.gathered(pool, from, node))?
+                let (pool, from) = (pool(&new, 1)?, new.new.at(node.inputs[0]));
+                (new.new.nodes[from].meta.shape == planes(pool.image)).then(|| new.gathered(pool, from, node))?
             }
             Op::ScatterAdd { batch: 1, size } if pool(&new, 0).is_some() => {
-                let (pool, updates) = (pool(&new, 0)?, new.held[node.inputs[1]]);
-                let plain = new.nodes[updates].meta.shape == planes(pool.pooled()) && *size == planes(pool.image)[1];
+                let (pool, updates) = (pool(&new, 0)?, new.new.at(node.inputs[1]));
+                let plain =
+                    new.new.nodes[updates].meta.shape == planes(pool.pooled()) && *size == planes(pool.image)[1];
                 plain.then(|| new.scattered(pool, updates, node))?
             }
             // Another operation reads the indices themselves.
             _ if node.inputs.iter().any(|read| new.pools.contains_key(read)) => return None,
-            op => {
-                let inputs = node.inputs.iter().map(|&read| new.held[read]).collect();
-                new.push(op.clone(), inputs, &node.meta.shape, node.meta.dtype, node)
+            _ => {
+                new.new.keep();
+                continue;
             }
         };
-        new.held.push(held);
+        // Nothing but a pool can read its indices.
+        new.new.hold((!new.pools.contains_key(&id)).then_some(held));
     }
-    let mut program = program.clone();
-    for read in program.inputs.iter_mut().chain(&mut program.outputs).filter_map(|port| port.node.as_mut()) {
-        *read = new.known(*read)?;
-    }
-    for carry in &mut program.carries {
-        carry.next = new.known(carry.next)?;
-    }
-    program.nodes = new.nodes;
-    Some(without_unread(program))
-}
-
-/// Removes dead nodes, such as planes of images, which would otherwise constrain the layout.
-fn without_unread(mut program: Program) -> Program {
-    let mut read = vec![false; program.nodes.len()];
-    let ports = program.inputs.iter().chain(&program.outputs).filter_map(|port| port.node);
-    ports.chain(program.carries.iter().map(|carry| carry.next)).for_each(|node| read[node] = true);
-    for (id, node) in program.nodes.iter().enumerate().rev() {
-        if read[id] {
-            node.inputs.iter().for_each(|&input| read[input] = true);
-        }
-    }
-    let number: Vec<usize> = read
-        .iter()
-        .scan(0, |kept, &is_read| {
-            *kept += usize::from(is_read);
-            Some(kept.saturating_sub(1))
-        })
-        .collect();
-    let mut is_read = read.iter();
-    program.nodes.retain(|_| is_read.next() == Some(&true));
-    program.nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(|input| *input = number[*input]);
-    program
-        .inputs
-        .iter_mut()
-        .chain(&mut program.outputs)
-        .flat_map(|port| &mut port.node)
-        .for_each(|node| *node = number[*node]);
-    program.carries.iter_mut().for_each(|carry| carry.next = number[carry.next]);
-    program
+    without_dead(&new.new.finish()?)
 }
 
 /// The new program so far.
-struct Pools {
-    nodes: Vec<ProgramNode>,
-    /// By old node: the new one.
-    held: Vec<usize>,
+struct Pools<'a> {
+    new: Rewriter<'a, Program>,
     /// The slices of an image, by index within a window.
     slices: HashMap<(usize, usize), usize>,
     /// By old node: the pool whose chosen indices it holds.
     pools: HashMap<usize, Pool>,
 }
 
-impl Pools {
-    fn push(&mut self, op: Op, inputs: Vec<usize>, shape: &[usize], dtype: DType, like: &ProgramNode) -> usize {
-        let meta = Meta { dtype, shape: shape.to_vec() };
-        self.nodes.push(ProgramNode { op, inputs, meta, location: like.location });
-        self.nodes.len() - 1
-    }
-
-    /// Returns the new node of an old value, unless it is an index.
-    fn known(&self, old: usize) -> Option<usize> {
-        (!self.pools.contains_key(&old)).then(|| self.held[old])
-    }
-
+impl Pools<'_> {
     /// Reshapes a node; undoes a preceding reshape if possible.
     fn reshaped(&mut self, of: usize, shape: &[usize], like: &ProgramNode) -> usize {
-        let ProgramNode { op, inputs, meta, .. } = &self.nodes[of];
+        let ProgramNode { op, inputs, meta, .. } = &self.new.nodes[of];
         match op {
             _ if meta.shape == shape => of,
-            Op::Reshape if self.nodes[inputs[0]].meta.shape == shape => inputs[0],
-            _ => self.push(Op::Reshape, vec![of], shape, meta.dtype, like),
+            Op::Reshape if self.new.nodes[inputs[0]].meta.shape == shape => inputs[0],
+            _ => self.new.push(Op::Reshape, vec![of], shape, meta.dtype, like),
         }
     }
 
     /// Adds an elementwise operation on operands of one shape and type.
     fn each(&mut self, op: Op, operands: &[usize], like: &ProgramNode) -> usize {
-        let Meta { dtype, shape } = self.nodes[operands[0]].meta.clone();
-        self.push(op, operands.to_vec(), &shape, dtype, like)
+        let Meta { dtype, shape } = self.new.nodes[operands[0]].meta.clone();
+        self.new.push(op, operands.to_vec(), &shape, dtype, like)
     }
 
     fn binary(&mut self, op: BinaryOp, a: usize, b: usize, like: &ProgramNode) -> usize {
@@ -168,8 +120,8 @@ impl Pools {
 
     /// Adds a constant of the shape of another node.
     fn constant(&mut self, value: f64, of: usize, like: &ProgramNode) -> usize {
-        let Meta { dtype, shape } = self.nodes[of].meta.clone();
-        self.push(Op::Constant(value.to_bits()), vec![], &shape, dtype, like)
+        let Meta { dtype, shape } = self.new.nodes[of].meta.clone();
+        self.new.push(Op::Constant(value.to_bits()), vec![], &shape, dtype, like)
     }
 
     /// Returns the elements with this index within the windows of an image.
@@ -177,7 +129,7 @@ impl Pools {
         if let Some(&known) = self.slices.get(&(image, number)) {
             return known;
         }
-        let ProgramNode { op, inputs, meta, .. } = self.nodes[image].clone();
+        let ProgramNode { op, inputs, meta, .. } = self.new.nodes[image].clone();
         let slice = match op {
             Op::Binary(BinaryOp::Add) => {
                 let [a, b] = [inputs[0], inputs[1]].map(|term| self.slice(pool, term, number, like));
@@ -185,7 +137,7 @@ impl Pools {
             }
             // Constant over a plane.
             Op::Broadcast(ref axes) if axes.iter().all(|&axis| axis < 2) => {
-                self.push(op, inputs, &pool.pooled(), meta.dtype, like)
+                self.new.push(op, inputs, &pool.pooled(), meta.dtype, like)
             }
             _ => {
                 let ([n, c, ..], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
@@ -193,7 +145,7 @@ impl Pools {
                 let start = vec![0, 0, y, x];
                 let stop = vec![n, c, y + (oh - 1) * kh + 1, x + (ow - 1) * kw + 1];
                 let op = Op::Slice { start, stop, step: vec![1, 1, kh, kw] };
-                self.push(op, vec![image], &pool.pooled(), meta.dtype, like)
+                self.new.push(op, vec![image], &pool.pooled(), meta.dtype, like)
             }
         };
         self.slices.insert((image, number), slice);
@@ -203,8 +155,8 @@ impl Pools {
     /// Finds the first largest element in every window of an image; a NaN is the largest.
     fn choose(&mut self, dims: &WindowDims, image: usize, shape: &[usize], like: &ProgramNode) -> Option<Pool> {
         // A stop-gradient does not change values.
-        let image = if self.nodes[image].op == Op::StopGradient { self.nodes[image].inputs[0] } else { image };
-        let &[n, c, h, w] = &self.nodes[image].meta.shape[..] else { return None };
+        let image = if self.new.nodes[image].op == Op::StopGradient { self.new.nodes[image].inputs[0] } else { image };
+        let &[n, c, h, w] = &self.new.nodes[image].meta.shape[..] else { return None };
         let places = dims.size[0] * dims.size[1];
         if !are_disjoint(dims) || places > MAX_WINDOW_ELEMENTS || shape.contains(&0) {
             return None;
@@ -246,12 +198,12 @@ impl Pools {
         let ([n, c, h, w], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
         let by_place = [n, c, oh, kh, ow, kw];
         let mut repeated = |of: usize| {
-            let dtype = self.nodes[of].meta.dtype;
-            self.push(Op::Broadcast(vec![0, 1, 2, 4]), vec![of], &by_place, dtype, like)
+            let dtype = self.new.nodes[of].meta.dtype;
+            self.new.push(Op::Broadcast(vec![0, 1, 2, 4]), vec![of], &by_place, dtype, like)
         };
         let (chosen, updates) = (repeated(pool.chosen), repeated(updates));
-        let dtype = self.nodes[chosen].meta.dtype;
-        let [y, x] = [3, 5].map(|axis| self.push(Op::Iota(axis), vec![], &by_place, dtype, like));
+        let dtype = self.new.nodes[chosen].meta.dtype;
+        let [y, x] = [3, 5].map(|axis| self.new.push(Op::Iota(axis), vec![], &by_place, dtype, like));
         let width = self.constant(kw as f64, y, like);
         let above = self.binary(BinaryOp::Mul, y, width, like);
         let number = self.binary(BinaryOp::Add, above, x, like);
@@ -263,15 +215,15 @@ impl Pools {
         if [oh * kh, ow * kw] != [h, w] {
             let high = vec![0, 0, h - oh * kh, w - ow * kw];
             let pad = Op::Pad { low: vec![0; 4], high, interior: vec![0; 4] };
-            made = self.push(pad, vec![made], &pool.image, like.meta.dtype, like);
+            made = self.new.push(pad, vec![made], &pool.image, like.meta.dtype, like);
         }
         self.reshaped(made, &planes(pool.image), like)
     }
 
     /// Converts a node to this type.
     fn converted(&mut self, of: usize, dtype: DType, like: &ProgramNode) -> usize {
-        let meta = self.nodes[of].meta.clone();
-        if meta.dtype == dtype { of } else { self.push(Op::Convert(dtype), vec![of], &meta.shape, dtype, like) }
+        let meta = self.new.nodes[of].meta.clone();
+        if meta.dtype == dtype { of } else { self.new.push(Op::Convert(dtype), vec![of], &meta.shape, dtype, like) }
     }
 }
 

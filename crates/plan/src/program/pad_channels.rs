@@ -5,62 +5,56 @@
 //! RGB inputs have C = 3, but vector loads want C % 4 == 0. With a fourth channel of zeros, their convolutions use the
 //! channels-last layout like all others.
 
+use crate::ir::rewrite::Rewriter;
 use crate::program::channels_last::NHWC;
 use bilevel_graph::shape::inverse_permutation;
-use bilevel_graph::{ConvDims, DType, Meta, Op, Precision, Program, ProgramNode};
+use bilevel_graph::{ConvDims, ConvPass, ConvRole, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// Returns the program with channels padded to a multiple of `lanes`, if that less than doubles them, for convolutions
 /// of these types and precisions. `None` if nothing changes.
 pub(crate) fn padded(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes: usize) -> Option<Program> {
-    let mut new = Padded { nodes: vec![], known: HashMap::new() };
-    let (mut held, mut changed): (Vec<usize>, bool) = (vec![], false);
+    let mut new = Padded { new: Rewriter::new(program), known: HashMap::new() };
+    let mut changed = false;
     for node in &program.nodes {
-        let inputs: Vec<usize> = node.inputs.iter().map(|&input| held[input]).collect();
         let made = match &node.op {
-            Op::Conv(dims, precision) if takes(node.meta.dtype, *precision) => {
-                new.convolution(node, dims, [inputs[0], inputs[1]], lanes)
+            Op::Conv(dims, role, precision) if takes(node.meta.dtype, *precision) => {
+                new.convolution(node, (dims, *role), [0, 1].map(|i| new.new.at(node.inputs[i])), lanes)
             }
             _ => None,
         };
         changed |= made.is_some();
-        held.push(made.unwrap_or_else(|| new.push(node.op.clone(), inputs, node.meta.shape.clone(), node)));
+        match made {
+            Some(made) => new.new.hold(made),
+            None => drop(new.new.keep()),
+        }
     }
-    let mut program = program.clone();
-    for port in program.inputs.iter_mut().chain(&mut program.outputs) {
-        port.node = port.node.map(|node| held[node]);
-    }
-    program.carries.iter_mut().for_each(|carry| carry.next = held[carry.next]);
-    program.nodes = new.nodes;
-    changed.then_some(program)
+    new.new.finish().filter(|_| changed)
 }
 
-struct Padded {
-    nodes: Vec<ProgramNode>,
+struct Padded<'a> {
+    new: Rewriter<'a, Program>,
     /// By node and axis: the padded value.
     known: HashMap<(usize, usize), usize>,
 }
 
-impl Padded {
+impl Padded<'_> {
     fn push(&mut self, op: Op, inputs: Vec<usize>, shape: Vec<usize>, like: &ProgramNode) -> usize {
-        let meta = Meta { shape, dtype: like.meta.dtype };
-        self.nodes.push(ProgramNode { op, inputs, meta, location: like.location });
-        self.nodes.len() - 1
+        self.new.push(op, inputs, &shape, like.meta.dtype, like)
     }
 
     /// Pads the channels of a convolution if necessary.
     fn convolution(
         &mut self,
         node: &ProgramNode,
-        dims: &ConvDims,
+        (dims, role): (&ConvDims, ConvRole),
         [image, kernel]: [usize; 2],
         lanes: usize,
     ) -> Option<usize> {
-        let shape = |id: usize| self.nodes[id].meta.shape.clone();
+        let shape = |id: usize| self.new.nodes[id].meta.shape.clone();
         let (of_image, of_kernel, mut of_result) = (shape(image), shape(kernel), node.meta.shape.clone());
-        let area = |shape: &[usize]| shape[2] * shape[3];
         // For wgrad, the first axis is the channel axis.
-        let is_kernel = area(&of_kernel) > area(&of_result);
+        let is_kernel = role.pass() == ConvPass::Wgrad;
         let channels = if is_kernel { of_image[0] } else { of_image[1] };
         let all = channels.next_multiple_of(lanes);
         let is_few = all > channels && all - channels < channels && of_kernel[0].is_multiple_of(lanes);
@@ -85,10 +79,10 @@ impl Padded {
         if let Some(&known) = self.known.get(&(id, axis)) {
             return known;
         }
-        let (mut shape, op) = (self.nodes[id].meta.shape.clone(), self.nodes[id].op.clone());
+        let (mut shape, op) = (self.new.nodes[id].meta.shape.clone(), self.new.nodes[id].op.clone());
         let made = match op {
             Op::Transpose(order) => {
-                let below = self.with_zeros(self.nodes[id].inputs[0], order[axis], length, like);
+                let below = self.with_zeros(self.new.nodes[id].inputs[0], order[axis], length, like);
                 shape[axis] = length;
                 self.push(Op::Transpose(order), vec![below], shape, like)
             }

@@ -2,8 +2,8 @@
 
 use crate::fuse::group::{Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
+use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::{Kind, Operand};
-use crate::lower::Lowering;
 use crate::schedule::index_checks::index_check;
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub struct Carry {
 
 /// Decides which carries are updated in place: the loop must read the old value only element by element, or add rows to
 /// it, and all other readers must be able to run before. Adds the necessary edges to the order.
-pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut TopoOrder) -> Vec<Carry> {
+pub(crate) fn carries_in_place(low: &LoweredGraph, grouping: &Grouping, order: &mut TopoOrder) -> Vec<Carry> {
     let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
     for (id, node) in low.nodes.iter().enumerate() {
         for (operand, _) in node.reads() {
@@ -60,14 +60,11 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
 mod tests {
     use crate::ir::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program, Tensor};
 
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            Limits { tiny_loop: 64, horizontal_fusion_max: 64, ..LIMITS }
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| (target.costs.tiny_loop, target.costs.horizontal_fusion_max) = (64, 64))
     }
 
     /// Plans a step that carries a table of 1000 rows. Returns which carries are in place, the bytes of arena and
@@ -80,7 +77,7 @@ mod tests {
         for (i, output) in outputs.into_iter().enumerate() {
             builder = builder.output(i.to_string(), output);
         }
-        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        let schedule = Schedule::new(&builder.build().unwrap(), &machine()).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         (
             schedule.carries.iter().map(|carry| carry.in_place).collect(),
@@ -113,7 +110,7 @@ mod tests {
             let table = g.input(name, [1000, 8], DType::F64);
             builder = builder.carry(table, table + table.take(at).cos().scatter_add(at, 0, 1000));
         }
-        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        let schedule = Schedule::new(&builder.build().unwrap(), &machine()).unwrap();
         assert!(schedule.carries.iter().all(|carry| carry.in_place));
         let checks = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::CheckIndex { .. }));
         assert_eq!(checks.count(), 1);

@@ -1,6 +1,7 @@
 //! Index checks: the operations that can fail at run time. Planning and executors share this definition.
 
 use crate::ir::node::{Elementwise, Kind, Node};
+use bilevel_graph::BlockOp;
 
 /// A check of indices: the run fails if one of them is not in `0..limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
         | Kind::Conv(..)
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
+        | Kind::Host(_)
+        | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)
         | Kind::PadSum(_) => return None,
@@ -54,42 +57,39 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
 
 /// Returns the exclusive upper bound of a node's values, if they are indices with a range known at planning time.
 fn index_bound(node: &Node) -> Option<usize> {
-    let Kind::WindowArgMax(_) = node.kind else { return None };
-    let (_, image) = node.operands[0].at()?;
-    // A window that holds nothing but padding has the index 0, even over an empty plane.
-    let plane: usize = image.shape.iter().rev().take(2).product();
-    Some(plane.max(1))
+    let (_, operand) = node.operands.first()?.at()?;
+    match node.kind {
+        Kind::WindowArgMax(_) => {
+            // A window that holds nothing but padding has the index 0, even over an empty plane.
+            let plane: usize = operand.shape.iter().rev().take(2).product();
+            Some(plane.max(1))
+        }
+        Kind::Block(BlockOp::ArgSort) => operand.shape.last().copied(),
+        // The length of the row stands for no update.
+        Kind::Block(BlockOp::ScatterArgMax { .. }) => operand.shape.last().map(|length| length + 1),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::conformance::{Inputs, Size, outputs, random_program, varied_program};
     use bilevel_graph::{
-        Array, ConvDims, DType, ErrorKind, Graph, Op, Program, RandomKind, Reference, Tensor, WindowDims,
-        gradient_or_zeros, nn,
+        Array, ConvDims, DType, ErrorKind, Graph, HostCall, HostFunction, Meta, Op, Program, RandomKind, Reference,
+        Tensor, WindowDims, gradient_or_zeros, nn,
     };
 
     /// A target with or without inline gathers.
-    struct Machine {
-        fetches: bool,
-    }
-
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn fuses_gather(&self) -> bool {
-            self.fetches
-        }
+    fn machine(inline_gather: bool) -> Target {
+        Target::PLAIN.with(|target| target.can.inline_gather = inline_gather)
     }
 
     /// The checks of all nodes that a schedule computes.
     fn checks(program: &Program, fetches: bool) -> Vec<IndexCheck> {
-        let schedule = Schedule::new(program, &Machine { fetches }).unwrap();
+        let schedule = Schedule::new(program, &machine(fetches)).unwrap();
         let members = schedule.groups().iter().flat_map(|group| &group.members);
         members.filter_map(|&id| schedule.index_check(id)).collect()
     }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    const PRIMITIVES: usize = 25;
+    const PRIMITIVES: usize = 27;
 
     /// The number of a primitive. A new one needs a program in [`programs`].
     fn number(op: &Op) -> usize {
@@ -170,6 +170,32 @@ mod tests {
             Op::ScatterAdd { .. } => 22,
             Op::WindowArgMax(_) => 23,
             Op::CumSum { .. } => 24,
+            Op::Block(_) => 25,
+            Op::Host(_) => 26,
+            Op::Custom(_) => unreachable!("a program has its value in its place"),
+        }
+    }
+
+    /// x·i, computed by the host.
+    struct Products;
+
+    impl HostFunction for Products {
+        fn name(&self) -> &str {
+            "products"
+        }
+
+        fn result(&self, operands: &[&Meta]) -> std::result::Result<Meta, String> {
+            Ok(operands[0].clone())
+        }
+
+        fn evaluate(&self, operands: &[&[f64]], result: &mut [f64]) -> std::result::Result<(), String> {
+            let products = operands[0].iter().zip(operands[1]).map(|(x, i)| x * i);
+            result.iter_mut().zip(products).for_each(|(result, product)| *result = product);
+            Ok(())
+        }
+
+        fn pullback(&self, _: &[Tensor], _: Tensor, _: usize) -> std::result::Result<Option<Tensor>, String> {
+            Ok(None)
         }
     }
 
@@ -177,7 +203,7 @@ mod tests {
     fn programs() -> Vec<(Program, Inputs)> {
         type Make = fn(&Graph, Tensor, Tensor) -> Tensor;
         // From a graph, floats `[3, 4]` and integers `[3, 4]`.
-        let makes: [Make; 27] = [
+        let makes: [Make; 29] = [
             |g, x, _| x + g.constant(2.0, [3, 4], DType::F64),
             |g, _, i| i + g.iota([3, 4], 1, DType::I32),
             |_, _, i| {
@@ -221,6 +247,8 @@ mod tests {
             |_, x, i| x.scatter_add(i, 1, 5),
             |_, _, i| i.window_argmax(WindowDims { size: [2, 2], stride: [1, 1], padding: [(0, 0); 2] }),
             |_, _, i| i.cumsum(1),
+            |_, x, _| x.matmul(x.t()).cholesky(),
+            |_, x, i| HostCall::new(Products).of(&[x, i]),
             |_, x, i| x + x.slice(0, 0, 1).scatter_add(i.slice(0, 0, 1).slice(1, 0, 1).reshape([1]), 0, 3),
         ];
         let programs = makes.into_iter().map(|make| {

@@ -12,9 +12,6 @@ use std::collections::BinaryHeap;
 /// The bytes a group frees, its program order and its number.
 type Freeing = (usize, Reverse<(Option<usize>, usize)>);
 
-/// Values of fewer bytes do not change the program order. They hardly affect peak memory.
-const MIN_FREED_BYTES: usize = 1 << 20;
-
 /// Returns the non-empty groups in execution order. `lasting` nodes are never freed.
 pub(crate) fn list_schedule(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &TopoOrder) -> Vec<usize> {
     let count = grouping.groups.len();
@@ -86,7 +83,7 @@ impl LiveMemory {
                 let made = !matches!(nodes[node].kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_));
                 // Values of the prologue stay for the next run.
                 let passes = made && !lasting[node] && nodes[node].invariant == group.invariant;
-                if passes && nodes[node].bytes() >= MIN_FREED_BYTES {
+                if passes && grouping.target.costs.is_large(nodes[node].bytes()) {
                     memory.bytes[node] = nodes[node].bytes();
                 }
                 memory.readers[node].push(g);
@@ -125,15 +122,8 @@ impl LiveMemory {
 mod tests {
     use crate::ir::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{DType, Graph, Program};
-
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-    }
 
     #[test]
     fn large_products_are_used_as_soon_as_they_are_there_and_small_ones_in_the_order_they_were_written() {
@@ -146,7 +136,7 @@ mod tests {
             for (&w, &product) in weights.iter().zip(&products) {
                 builder = builder.carry(w, w - product * 0.1);
             }
-            let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+            let schedule = Schedule::new(&builder.build().unwrap(), &Target::PLAIN).unwrap();
             let is_product = |group: &crate::Group| matches!(schedule.nodes[group.members[0]].kind, Kind::Dot(..));
             let kinds: Vec<bool> = schedule.groups().iter().map(is_product).collect();
             assert_eq!(kinds == [true, false, true, false, true, false, true, false], at_once, "{kinds:?}");

@@ -37,7 +37,7 @@ pub struct Schedule {
     /// The next value of each carried input and of each carried cast.
     pub carries: Vec<Carry>,
     /// The casts that are computed before the first step of a run, in order. Empty unless the target has
-    /// [`gemm_reads_bf16`](Target::gemm_reads_bf16) or [`scales_to_f16`](Target::scales_to_f16).
+    /// [`gemm_reads_bf16`](crate::Capabilities::gemm_reads_bf16) or [`min_scaled_side`](crate::CostModel::min_scaled_side).
     pub initial_casts: Vec<InitialCast>,
     /// The number of leading groups that are loop-invariant.
     pub prologue: usize,
@@ -50,7 +50,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// Lowers, groups and orders a valid program.
-    pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
+    pub fn new(program: &Program, target: &Target) -> Result<Self> {
         Pipeline::new().run(program, target)
     }
 
@@ -103,19 +103,19 @@ impl Schedule {
 
     /// Assigns memory. `workspaces` are the bytes of workspace that each group needs while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Sequential)
+        MemoryMap::new(self, self.grouping.target, workspaces, AliasPolicy::Sequential)
     }
 
     /// Assigns memory for an executor that overlaps steps: next values of carried inputs that are not updated in place
     /// share their memory with nothing, so that every step can have its own copy.
     pub fn lay_out_pipelined(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::SeparateCarries)
+        MemoryMap::new(self, self.grouping.target, workspaces, AliasPolicy::SeparateCarries)
     }
 
     /// Assigns memory for an executor that overlaps the late stage of a step, which these groups are, with the early
     /// stage of the next: values of different stages share no memory.
     pub fn lay_out_in_stages(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Stages(late))
+        MemoryMap::new(self, self.grouping.target, workspaces, AliasPolicy::Stages(late))
     }
 }
 
@@ -127,7 +127,10 @@ pub(crate) fn stored_nodes<'a>(
     last: impl Iterator<Item = &'a Operand>,
 ) -> Vec<bool> {
     // A product is in memory unless an executor keeps it at hand.
-    let is_fused = |id: usize| grouping.group_of[id].is_some_and(|group| grouping.groups[group].second_gemm.is_some());
+    let is_fused = |id: usize| {
+        let group = grouping.group_of[id].map(|group| &grouping.groups[group]);
+        group.is_some_and(|group| group.second_gemm.is_some() || group.affine.is_some())
+    };
     let product = |id: usize| matches!(nodes[id].kind, Kind::Dot(..)) && !is_fused(id);
     let loop_member = |id: usize| matches!(grouping.role[id], Some(Role::Full | Role::Row)) && !product(id);
     let mut stored: Vec<bool> = (0..nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
@@ -194,15 +197,11 @@ pub(crate) fn put_in_order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{LIMITS, Limits};
     use bilevel_graph::{DType, Graph};
 
     /// A target that merges loops of at most this many elements.
-    struct Machine(usize);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            Limits { tiny_loop: self.0, horizontal_fusion_max: self.0, ..LIMITS }
-        }
+    fn machine(short: usize) -> Target {
+        Target::PLAIN.with(|target| (target.costs.tiny_loop, target.costs.horizontal_fusion_max) = (short, short))
     }
 
     #[test]
@@ -211,7 +210,7 @@ mod tests {
         let x = g.input("x", [3], DType::F64);
         let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
         let is_refused = |program: &Program| {
-            let error = Schedule::new(program, &Machine(0)).err().expect("an incomplete plan is refused");
+            let error = Schedule::new(program, &machine(0)).err().expect("an incomplete plan is refused");
             assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
         };
         let mut without = program.clone();
@@ -228,7 +227,7 @@ mod tests {
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
         let program = Program::builder(&g).output("square", x.square().sum_all()).carry(x, next).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        let schedule = Schedule::new(&program, &machine(0)).unwrap();
         assert_eq!(schedule.prologue, 1);
         let w = program.inputs.iter().position(|port| port.name == "w").unwrap();
         assert_eq!(schedule.prologue_inputs(), [w]);
@@ -249,7 +248,7 @@ mod tests {
         let g = Graph::new();
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let program = Program::builder(&g).output("y", w.sin().matmul(x)).output("z", w.exp()).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        let schedule = Schedule::new(&program, &machine(0)).unwrap();
         assert_eq!((schedule.prologue, schedule.prologue_inputs()), (0, vec![]));
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         assert_eq!((map.persistent_bytes, map.outputs_to_copy.len()), (0, 0));
@@ -262,7 +261,7 @@ mod tests {
         let at = g.input("at", [3], DType::I32);
         let (next, loss) = (x * y.sin(), (x - y).square().sum_all());
         let program = Program::builder(&g).output("loss", loss).output("taken", y.take(at)).carry(x, next);
-        let schedule = Schedule::new(&program.build().unwrap(), &Machine(0)).unwrap();
+        let schedule = Schedule::new(&program.build().unwrap(), &machine(0)).unwrap();
         let node = |is: fn(&Kind) -> bool| schedule.nodes.iter().position(|node| is(&node.kind)).unwrap();
         let (carried, _) = schedule.carries[0].next.at().unwrap();
         assert!(schedule.in_every_step(carried));
@@ -279,7 +278,7 @@ mod tests {
         let sum = (x * y).sum_all() * 2.0 + total;
         let weight = (g.step() + 1.0).convert(DType::F64) * 0.5;
         let program = Program::builder(&g).carry(total, sum).carry(y, y - x * y * weight).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let schedule = Schedule::new(&program, &machine(64)).unwrap();
         let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
         assert_eq!(lengths, [1, 2000, 1]);
     }
@@ -292,7 +291,7 @@ mod tests {
         // Each depends on a loop of its own, or on none.
         let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
         let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let schedule = Schedule::new(&program, &machine(64)).unwrap();
         let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
         assert_eq!(lengths, [2000, 2000, 1]);
     }
@@ -315,7 +314,7 @@ mod tests {
             before = next.matmul(v);
             builder = builder.output(pass, next.square().sum_all());
         }
-        let schedule = Schedule::new(&builder.build().unwrap(), &Machine(64)).unwrap();
+        let schedule = Schedule::new(&builder.build().unwrap(), &machine(64)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let matrix = side * side * 4;
         // One pass has two matrices at a time.
@@ -328,7 +327,7 @@ mod tests {
         let (x, w) = (g.input("x", [40, 50], DType::F32), g.input("w", [50, 60], DType::F32));
         let next = w - w.sin() * 0.1;
         let program = Program::builder(&g).carry(w, next).output("y", x.matmul(next)).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        let schedule = Schedule::new(&program, &machine(0)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         assert!(schedule.carries[0].in_place);
         assert_eq!((map.arena_bytes, map.persistent_bytes), (0, 0));

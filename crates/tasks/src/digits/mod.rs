@@ -7,7 +7,9 @@ mod source;
 mod split;
 
 pub(crate) use per_weight_l2::share_right;
-pub use per_weight_l2::{Classifier, Penalty, PerWeightL2, SHAPE, largest_curvature, per_weight_l2};
+pub use per_weight_l2::{
+    Classifier, Penalty, PerWeightL2, SHAPE, judged_by_evidence, largest_curvature, per_weight_l2,
+};
 pub use source::{DigitSource, Part};
 pub use split::Split;
 
@@ -80,6 +82,13 @@ impl Digits {
     pub fn first(mut self, count: usize) -> Self {
         self.pixels.truncate(count * PIXELS);
         self.labels.truncate(count);
+        self
+    }
+
+    /// These, and then those.
+    pub fn and(mut self, others: &Digits) -> Self {
+        self.pixels.extend_from_slice(&others.pixels);
+        self.labels.extend_from_slice(&others.labels);
         self
     }
 

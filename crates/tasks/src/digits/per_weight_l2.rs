@@ -4,8 +4,9 @@
 //!   f   = mean cross entropy of the validation digits
 
 use super::{CLASSES, Digits, PIXELS, Split};
-use bilevel::graph::nn::cross_entropy;
-use bilevel::{DType, Problem, Result, Tensor, Tree, Variable};
+use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, gaussian_prior};
+use bilevel::splits::Part;
+use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
 
 /// The shape of the weights and of the penalties.
 pub const SHAPE: [usize; 2] = [PIXELS, CLASSES];
@@ -43,24 +44,22 @@ pub type PerWeightL2 = Problem<Penalty<Variable>, Classifier<Variable>>;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable, weights: Variable) -> Result<PerWeightL2> {
-    Problem::new(Penalty { log_strength }, Classifier { weights })
+    let parts = || [(Part::Train, &split.train), (Part::Validation, &split.validation), (Part::Test, &split.test)];
+    let x = parts().map(|(part, digits)| Ok((part, digits.x()?))).into_iter().collect::<Result<Vec<_>>>()?;
+    let y = parts().map(|(part, digits)| Ok((part, digits.y()?))).into_iter().collect::<Result<Vec<_>>>()?;
+    let losses = |s: &Scope, t: &Classifier<Tensor>| cross_entropy_rows(s.data("x").matmul(t.weights), s.data("y"));
+    Problem::builder(Penalty { log_strength }, Classifier { weights })
         .dtype(dtype)
-        .data("train x", split.train.x()?)
-        .data("train y", split.train.y()?)
-        .data("validation x", split.validation.x()?)
-        .data("validation y", split.validation.y()?)
-        .data("test x", split.test.x()?)
-        .data("test y", split.test.y()?)
-        .inner(|s, l, t| {
-            let penalty = (l.log_strength.exp() * t.weights.square()).sum_all();
-            cross_entropy(s.data("train x").matmul(t.weights), s.data("train y")) + penalty
+        .parts("x", x)
+        .parts("y", y)
+        .inner(move |s, l, t| losses(s, t).mean_all() + (l.log_strength.exp() * t.weights.square()).sum_all())
+        .outer_rows(move |s, _, t| losses(s, t))
+        .measure("validation loss", move |s, _, t| losses(s, t).mean_all())
+        .measure("test loss", move |s, _, t| losses(&s.part(Part::Test), t).mean_all())
+        .measure("test accuracy", |s, _, t| {
+            let s = s.part(Part::Test);
+            share_right(s.data("x").matmul(t.weights), s.data("y"))
         })
-        .outer(|s, _, t| cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y")))
-        .measure("validation loss", |s, _, t| {
-            cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y"))
-        })
-        .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
-        .measure("test accuracy", |s, _, t| share_right(s.data("test x").matmul(t.weights), s.data("test y")))
         .build()
 }
 
@@ -68,6 +67,30 @@ pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable, weight
 pub(crate) fn share_right(scores: Tensor, labels: Tensor) -> Tensor {
     let dtype = scores.dtype();
     (-(scores.argmax(1).convert(dtype) - labels.convert(dtype)).abs()).greater(-0.5).mean_all()
+}
+
+/// The same penalties judged by the evidence of all n labelled digits, those for training and those for validation:
+///
+///   L_T = mean cross entropy + (1/n)·Σ −ln N(wᵢⱼ; 0, 1/(2n·exp(λᵢⱼ))),   at the temperature 1/n
+///
+/// so that λ is the logarithm of the same penalty exp(λ)·w² as before.
+pub fn judged_by_evidence(split: &Split, dtype: DType, log_strength: Variable) -> Result<PerWeightL2> {
+    let all = split.train.clone().and(&split.validation);
+    let rows = all.len() as f64;
+    Problem::builder(Penalty { log_strength }, Classifier { weights: Variable::constant(SHAPE, 0.0) })
+        .dtype(dtype)
+        .data("x", all.x()?)
+        .data("y", all.y()?)
+        .data("test x", split.test.x()?)
+        .data("test y", split.test.y()?)
+        .inner(move |s, l, t| {
+            let prior = gaussian_prior(t.weights, l.log_strength.exp() * (2.0 * rows));
+            cross_entropy(s.data("x").matmul(t.weights), s.data("y")) + prior / rows
+        })
+        .evidence()
+        .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
+        .measure("test accuracy", |s, _, t| share_right(s.data("test x").matmul(t.weights), s.data("test y")))
+        .build()
 }
 
 /// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10: the largest

@@ -1,17 +1,18 @@
 //! Digits in three parts, from the embedded set or from MNIST's training file.
 
 use super::{PIXELS, Split};
-use crate::Context;
 use bilevel::{Array, Error, Key, Result};
 use bilevel_data::datasets::mnist;
 use bilevel_data::prepare::shuffled;
+use bilevel_run::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where digits come from.
 ///
 /// ```
-/// use bilevel_tasks::{Context, digits::DigitSource};
+/// use bilevel_run::Context;
+/// use bilevel_tasks::digits::DigitSource;
 /// let [train, validation, _] = DigitSource::Digits.parts([500, 100, 599], &Context::default())?;
 /// assert_eq!((train.x.shape(), validation.labels.len()), (&[500, 64][..], 100));
 /// # Ok::<(), bilevel::Error>(())
@@ -61,7 +62,7 @@ impl DigitSource {
         for (name, size) in ["train", "clean", "test"].into_iter().zip(sizes) {
             if !(1..=most).contains(&size) {
                 let must = if most == 599 { "from 1 to 599" } else { "from 1 to 20000" };
-                return Err(Error::Setting { name, value: size as f64, must });
+                return Err(Error::setting(name, size, must));
             }
         }
         match self {

@@ -10,22 +10,9 @@
 //! move. Where λ and θ both settle, after T steps that suffice to train, the hypergradient is O(γ), and not 0: the
 //! barrier keeps θ a step away from the minimum.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::penalty::{Slopes, carry, inner_by_lambda};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, positive};
-use crate::truth::{Claims, Condition, Promise, Settling};
-use bilevel_graph::{Graph, Program, Tensor};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 
 /// Settings of BOME.
 ///
@@ -33,31 +20,28 @@ use serde::{Deserialize, Serialize};
 /// where λ acts through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Bome, Driver, Leaf, Problem, Variable};
+/// use bilevel::methods::Bome;
+/// use bilevel::{Driver, InnerLoop, Leaf, Problem, Variable};
 /// // θ(λ) = λ, and f is least where θ is 1.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| (t.0 - 1.0).square() * 0.5)
 ///     .build()?;
-/// let method = Bome { step: 0.1, ..Bome::default() };
-/// let outcome = Driver::new(&problem, method).rate(0.1).iterations(1000).run()?;
+/// let (method, inner) = (Bome::default(), InnerLoop::new(0.1, 10));
+/// let outcome = Driver::new(&problem, method).inner(inner).rate(0.1).iterations(1000).run()?;
 /// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 1e-3);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bome {
-    /// Step γ of θ, above 0.
-    pub step: f64,
-    /// Plain steps T to w, at least 1; θ itself takes one.
-    pub steps: usize,
     /// How fast the inner loss has to fall, in squares of its slope: η, above 0.
     pub barrier: f64,
 }
 
 impl Default for Bome {
     fn default() -> Self {
-        Bome { step: 0.01, steps: 10, barrier: 0.5 }
+        Bome { barrier: 0.5 }
     }
 }
 
@@ -72,19 +56,13 @@ struct Prepared {
 }
 
 impl Method for Bome {
-    fn name(&self) -> &'static str {
-        "bome"
-    }
+    named!("bome");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("barrier", self.barrier)?;
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
-            inner,
+            inner: *inner,
             start: Start::new(session)?,
             walk: inner.walk(session)?,
             ending: ending_program(self.barrier, session)?,
@@ -93,8 +71,12 @@ impl Method for Bome {
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 10)
     }
 
     fn claims(&self) -> Claims {
@@ -104,16 +86,8 @@ impl Method for Bome {
         Claims { promise, settling, minimum: true, only, ..Claims::default() }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn output(&self) -> crate::Output {
-        crate::Output::Direction { max_rate: None }
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
+    fn output(&self) -> crate::methods::Output {
+        crate::methods::Output::Direction { penalty: None }
     }
 }
 
@@ -146,17 +120,17 @@ fn ending_program(barrier: f64, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         let ahead = match &self.ahead {
             Some(ahead) => ahead.clone(),
             None => self.ahead.insert(state.theta.zeros_like(self.session.executor())?).clone(),
         };
         ahead.copy_from(&state.theta)?;
-        self.inner.place(&mut self.walk)?;
+        self.inner.place(&mut self.walk, gamma)?;
         self.walk.bind_point(&state.lambda, &ahead, key)?;
         self.walk.run(0..self.inner.steps as u32)?;
-        self.inner.place(&mut self.ending)?;
+        self.inner.place(&mut self.ending, gamma)?;
         self.ending.bind_point(&state.lambda, &state.theta, key)?;
         self.ending.bind("ahead", &ahead)?;
         let value = self.ending.fresh_outputs("h")?;
@@ -164,10 +138,5 @@ impl Estimator for Prepared {
         let inner_gradients = self.inner.steps as u64 + 2;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
         Ok(Hypergradient::new(value, oracles))
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

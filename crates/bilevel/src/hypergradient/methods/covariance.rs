@@ -7,63 +7,34 @@
 //! chain and that of a sample covariance, which is too small by one part in n, the effective number of samples (far below M for a
 //! chain); and it is noisy: the variance grows with the size of λ and as τ falls.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::error::require;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::effective_samples;
 use crate::hypergradient::paths::must_see;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, not_applicable};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use bilevel_graph::{Graph, Program, gradient};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::not_applicable;
+use bilevel_graph::gradient;
 
 /// Settings of the covariance estimator.
 ///
 /// ```
-/// use bilevel::{Covariance, Cpu, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::Covariance;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ ~ N(λ, τ) and f = θ: the derivative is 1.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 3.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()
 ///     .unwrap();
-/// let method = Covariance { step: 0.1, samples: 20_000, ..Covariance::default() };
+/// let (method, inner) = (Covariance::default(), InnerLoop { burn_in: 100, ..InnerLoop::new(0.1, 20100).at_temperature(0.1) });
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut estimator = method.prepare_in(&session, &inner).unwrap();
 /// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.3);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Covariance {
-    /// Steps before any is kept, B.
-    pub burn_in: usize,
-    /// Samples kept, M; at least 2.
-    pub samples: usize,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Temperature τ, above 0.
-    pub temperature: f64,
-    /// Noise scale κ, above 0.
-    pub noise_scale: f64,
-}
-
-impl Default for Covariance {
-    fn default() -> Self {
-        Covariance { burn_in: 100, samples: 1000, step: 0.01, temperature: 0.1, noise_scale: 1.0 }
-    }
-}
+pub struct Covariance {}
 
 struct Prepared {
-    settings: Covariance,
     inner: InnerLoop,
     burn_in: Routine,
     chain: Routine,
@@ -71,28 +42,19 @@ struct Prepared {
 }
 
 impl Method for Covariance {
-    fn name(&self) -> &'static str {
-        "covariance"
-    }
+    named!("covariance");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         self.applies(session.problem())?;
-        let Covariance { burn_in, samples, step, temperature, noise_scale } = *self;
-        require(samples > 1, "samples", samples as f64, "at least 2, for a covariance")?;
-        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        inner.check_for(self)?;
         let must = "above 0: without noise there is no covariance; langevin-adjoint, rmd and ift-cg work at 0";
-        require(temperature > 0.0, "temperature", temperature, must)?;
-        require(noise_scale > 0.0, "noise_scale", noise_scale, must)?;
+        require(inner.temperature > 0.0, "temperature", inner.temperature, must)?;
+        require(inner.noise_scale > 0.0, "noise_scale", inner.noise_scale, must)?;
         Ok(Box::new(Prepared {
-            settings: *self,
-            inner,
+            inner: *inner,
             burn_in: inner.walk(session)?,
-            chain: chain_program(&inner, session)?,
-            ending: ending_program(samples, session)?,
+            chain: chain_program(inner, session)?,
+            ending: ending_program(inner.samples(), session)?,
         }))
     }
 
@@ -105,19 +67,22 @@ impl Method for Covariance {
         must_see(self.name(), problem, |path| self.sees(path))
     }
 
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { fewest_samples: 2, ..LoopUse::CHAIN }
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop { burn_in: 100, ..InnerLoop::new(0.01, 1100).at_temperature(0.1) }
+    }
+
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        // An average over samples is all it has: it needs many, and a temperature at which they differ.
+        let temperature = task.temperature.max(1e-3);
+        InnerLoop { burn_in: task.steps, steps: 11 * task.steps, temperature, ..self.loop_use().adapt(task) }
+    }
+
     fn claims(&self) -> Claims {
         Claims { gibbs: true, several_minima: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
-        Some(time.with_noise(self.temperature, self.noise_scale))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        // An average over samples is all it has: it needs many, and a temperature at which they differ.
-        (self.burn_in, self.samples) = (suited.steps, 10 * suited.steps);
-        (self.step, self.temperature) = (suited.step, suited.temperature.max(1e-3));
     }
 }
 
@@ -141,7 +106,7 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let score_sum = trace.inputs_like("score", lambda);
     let product_sum = trace.inputs_like("product", lambda);
     let mut builder = Program::builder(&graph).output("outer", outer).carry(f_sum, f_sum + off);
-    builder = inner.step(&trace, slope, &updates, step).carry(builder);
+    builder = inner.one_step(&trace, slope, &updates, step).carry(builder);
     for i in 0..lambda.len() {
         let score_off = score[i] - score_centre[i];
         builder = builder
@@ -170,15 +135,15 @@ fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let Covariance { burn_in, samples, temperature, noise_scale, .. } = self.settings;
-        self.inner.place(&mut self.burn_in)?;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let (burn_in, samples) = (self.inner.burn_in, self.inner.samples());
+        self.inner.place(&mut self.burn_in, gamma)?;
         if burn_in > 0 {
             self.burn_in.bind_point(&state.lambda, &state.theta, key)?;
             self.burn_in.run(0..burn_in as u32)?;
         }
         let chain = &mut self.chain;
-        self.inner.place(chain)?;
+        self.inner.place(chain, gamma)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         effective_samples::begin(chain, 0.0)?;
         let direct = chain.zeroed("direct")?;
@@ -200,7 +165,7 @@ impl Estimator for Prepared {
         chain.run(second..self.inner.steps as u32)?;
 
         let [f] = chain.carried_numbers("f")?;
-        let heat = noise_scale * noise_scale * temperature;
+        let heat = self.inner.heat();
         let ending = &mut self.ending;
         for (group, sums) in [("direct", &direct), ("score", &score), ("product", &product)] {
             ending.bind(group, sums)?;
@@ -214,10 +179,5 @@ impl Estimator for Prepared {
         let mut found = Hypergradient::new(value, oracles);
         found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
         Ok(found)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -11,24 +11,12 @@
 //! published loops look at what is left before every step, and these after every ten, so that they may take up to ten steps more.
 //! At a λ that does not move the error of α·h is O(ε).
 
-use crate::compiled::key::Key;
-use crate::compiled::norms::{LazyNorm, square_norm};
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::health::probe::InnerTime;
-use crate::hypergradient::parts::implicit::{CurvatureProduct, Ending, Implicit, count};
-use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, positive};
+use crate::compiled::norms::square_norm;
+use crate::hypergradient::parts::implicit::{CurvatureProduct, Ending, Implicit, until_small};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 use crate::problem::variable::Role;
-use crate::truth::{Claims, Promise};
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
-use serde::{Deserialize, Serialize};
+use bilevel_graph::gradient;
 
 /// Settings of D-TFBO.
 ///
@@ -36,10 +24,11 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{DTfbo, Driver, Leaf, Problem, Variable};
+/// use bilevel::methods::DTfbo;
+/// use bilevel::{Driver, Leaf, Problem, Variable};
 /// // θ(λ) = λ, and f is least where θ is 1; curvatures of 1000 and of 0.01 need no other settings.
 /// for curvature in [1000.0, 0.01] {
-///     let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///         .inner(move |_, l, t| (t.0 - l.0).square() * (0.5 * curvature))
 ///         .outer(|_, _, t| (t.0 - 1.0).square() * 0.5)
 ///         .build()?;
@@ -52,10 +41,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DTfbo {
-    /// The largest step γ of θ and of v, above 0.
-    pub step: f64,
-    /// At most this many inner steps T, at least 1.
-    pub steps: usize,
     /// At most this many steps i of v, at least 1.
     pub iterations: usize,
     /// The tolerance ε, above 0; 1 over the root of the outer iterations in the published proof.
@@ -64,12 +49,9 @@ pub struct DTfbo {
 
 impl Default for DTfbo {
     fn default() -> Self {
-        DTfbo { step: 1.0, steps: 1000, iterations: 1000, tolerance: 0.01 }
+        DTfbo { iterations: 1000, tolerance: 0.01 }
     }
 }
-
-/// This many steps are taken before the next look at what is left.
-const STRETCH: usize = 10;
 
 struct Prepared {
     settings: DTfbo,
@@ -83,54 +65,49 @@ struct Prepared {
 }
 
 impl Method for DTfbo {
-    fn name(&self) -> &'static str {
-        "d-tfbo"
-    }
+    named!("d-tfbo");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let DTfbo { step, steps, iterations, tolerance } = *self;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        let DTfbo { iterations, tolerance } = *self;
         positive("tolerance", tolerance)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::at_least(step, steps, 0.0, 1.0, 1)?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
             settings: *self,
-            implicit: Implicit::new(session, inner, Ending { scale: 1.0, proximal: None })?,
+            implicit: Implicit::new(session, *inner, Ending { scale: 1.0, proximal: None })?,
             start: Start::new(session)?,
             training: training_program(session)?,
-            solving: solving_program(&inner, session)?,
+            solving: solving_program(inner, session)?,
             ending: ending_program(session)?,
             warm: Warm::new(session, [Like::Theta, Like::Number]),
             norm: LazyNorm::new(session.executor()),
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(1.0, 1000)
+    }
+
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        // The step is what it is there to do without.
+        self.iterations = task.steps;
+        InnerLoop { step: 1.0, ..self.loop_use().adapt(task) }
+    }
+
+    fn converge(&mut self, scale: &Scale) {
+        (self.iterations, self.tolerance) = (scale.steps, Scale::TOLERANCE);
     }
 
     fn claims(&self) -> Claims {
         Claims { promise: Promise::Direction, minimum: true, ..Claims::default() }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { descent: Descent::Adaptive, stops_at_tolerance: true, ..LoopUse::OWN_STEPS }
     }
 
-    fn loop_use(&self) -> crate::LoopUse {
-        crate::LoopUse::Adaptive
-    }
-
-    fn output(&self) -> crate::Output {
-        crate::Output::Step
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        // The step is what it is there to do without.
-        (self.steps, self.iterations) = (suited.steps, suited.steps);
+    fn output(&self) -> crate::methods::Output {
+        crate::methods::Output::Step
     }
 }
 
@@ -191,35 +168,22 @@ fn ending_program(session: &Session) -> Result<Routine> {
     Routine::new(&builder.build()?, session)
 }
 
-/// Runs a routine until the root of its output `square` is at most the tolerance; how many steps it took.
-fn until_small(routine: &mut Routine, first: f64, tolerance: f64, most: usize) -> Result<u64> {
-    routine.set_numbers("seen", [first])?;
-    let mut taken = 0;
-    while taken < most {
-        let next = (taken + STRETCH).min(most);
-        routine.run(taken as u32..next as u32)?;
-        taken = next;
-        if routine.number("square")?.sqrt() <= tolerance {
-            break;
-        }
-    }
-    Ok(taken as u64)
-}
-
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let [v, seen] = self.warm.of(state)?.groups;
-        let DTfbo { steps, iterations, tolerance, .. } = self.settings;
-        let first = self.implicit.inner.gamma().powi(-2);
+        let DTfbo { iterations, tolerance } = self.settings;
+        let (steps, first) = (self.implicit.inner.steps, gamma.powi(-2));
         self.start.place(&state.lambda, &state.theta, key)?;
         self.training.bind_point(&state.lambda, &state.theta, key)?;
-        let inner_gradients = until_small(&mut self.training, first, tolerance, steps)?;
+        self.training.set_numbers("seen", [first])?;
+        let inner_gradients = until_small(&mut self.training, tolerance, steps)? as u64;
         let point = self.implicit.here(state, key)?;
         point.place(&mut self.solving)?;
         self.solving.bind("v", &v)?;
         self.solving.bind("f_theta", &point.f_theta)?;
-        let products = until_small(&mut self.solving, first, tolerance, iterations)?;
-        let found = self.implicit.finish(point, &v, products as usize, Cause::InnerStepTooLarge)?;
+        self.solving.set_numbers("seen", [first])?;
+        let products = until_small(&mut self.solving, tolerance, iterations)?;
+        let found = self.implicit.finish(point, &v, products, Cause::InnerStepTooLarge)?;
         let sum = number(&seen)? + self.norm.of(&found.value)?.powi(2);
         set_number(&seen, sum)?;
         self.ending.bind("d", &found.value)?;
@@ -228,10 +192,5 @@ impl Estimator for Prepared {
         self.ending.run(0..1)?;
         self.ending.unbind("d")?;
         Ok(Hypergradient { value, oracles: Oracles { inner_gradients, ..found.oracles }, ..found })
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.implicit.inner.scale(factor);
-        Ok(())
     }
 }

@@ -7,37 +7,26 @@
 //! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws. Directions and sums are
 //! in 64-bit floats whatever the type of λ: differences of sums would lose their digits, and the directions are the same.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
 use crate::compiled::purpose::Purpose;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::error::require;
-use crate::health::probe::InnerTime;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, outer_loss};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::paths::must_have_outer_loss;
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{Start, outer_loss};
+use bilevel_graph::RandomKind;
 
 /// Settings of evolutionary search.
 ///
 /// ```
-/// use bilevel::{Cpu, Es, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::Es;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // F(λ) = λ, so every antithetic pair says z² and their mean is about 1.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()
 ///     .unwrap();
-/// let method = Es { step: 1.0, steps: 1, ..Es::default() };
+/// let (method, inner) = (Es::default(), InnerLoop::new(1.0, 1));
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut estimator = method.prepare_in(&session, &inner).unwrap();
 /// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
@@ -48,22 +37,14 @@ pub struct Es {
     /// Size of a perturbation σ, above 0.
     pub sigma: f64,
     /// Directions z, at least 1; an antithetic one costs two inner loops.
-    pub samples: usize,
+    pub directions: usize,
     /// Look both ways along every direction (the default), or one way.
     pub antithetic: bool,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
 }
 
 impl Default for Es {
     fn default() -> Self {
-        Es { sigma: 0.001, samples: 100, antithetic: true, step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+        Es { sigma: 0.001, directions: 100, antithetic: true }
     }
 }
 
@@ -82,48 +63,42 @@ struct Prepared {
 }
 
 impl Method for Es {
-    fn name(&self) -> &'static str {
-        "es"
-    }
+    named!("es");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Es { sigma, samples, step, steps, temperature, noise_scale, .. } = *self;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        let Es { sigma, directions, .. } = *self;
         require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
-        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
-        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?;
+        require((1..=u32::MAX as usize).contains(&directions), "directions", directions, "at least 1 and below 2³²")?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
             settings: *self,
-            inner,
+            inner: *inner,
             start: Start::new(session)?,
             forward: inner.walk(session)?,
             outer: outer_loss(session)?,
             moving: move_program(session)?,
             gather: gather_program(session)?,
-            ending: ending_program(samples, session)?,
+            ending: ending_program(directions, session)?,
             session: session.clone(),
             work: None,
         }))
     }
 
     /// It takes no derivative with respect to λ, so there need not be any.
-    fn applies(&self, _: &AnyProblem) -> Result<()> {
-        Ok(())
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
+        must_have_outer_loss(self.name(), problem)
+    }
+
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { any_optimizer: false, ..LoopUse::PLAIN }
+    }
+
+    fn converge(&mut self, _: &Scale) {
+        self.directions = Scale::DIRECTIONS;
     }
 
     fn claims(&self) -> Claims {
         Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 
@@ -190,9 +165,9 @@ pub(crate) fn directions(trace: &Trace) -> Vec<Tensor> {
 
 impl Prepared {
     /// F(λ): f after the inner loop from the state's θ, which is left where the loop ends.
-    fn value(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<f64> {
+    fn value(&mut self, lambda: &Leaves, theta: &Leaves, (key, gamma): (Key, f64)) -> Result<f64> {
         self.start.place(lambda, theta, key)?;
-        self.inner.place(&mut self.forward)?;
+        self.inner.place(&mut self.forward, gamma)?;
         self.forward.bind_point(lambda, theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         self.outer.bind_point(lambda, theta, key)?;
@@ -201,30 +176,30 @@ impl Prepared {
     }
 
     /// F at λ + by·z, on a θ of its own.
-    fn value_at(&mut self, state: &State, work: &Leaves, (sample, by): (u32, f64), key: Key) -> Result<f64> {
+    fn value_at(&mut self, state: &State, work: &Leaves, (sample, by): (u32, f64), with: (Key, f64)) -> Result<f64> {
         self.moving.bind_lambda(&state.lambda)?;
-        self.moving.set_key(key)?;
+        self.moving.set_key(with.0)?;
         self.moving.set_numbers("by", [by])?;
         let moved = self.moving.outputs("moved")?;
         self.moving.run(sample..sample + 1)?;
         work.copy_from(&state.theta)?;
-        self.value(&moved, work, key)
+        self.value(&moved, work, with)
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let Es { sigma, samples, antithetic, .. } = self.settings;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let Es { sigma, directions, antithetic } = self.settings;
         let work = match &self.work {
             Some(work) => work.clone(),
             None => self.work.insert(state.theta.zeros_like(self.session.executor())?).clone(),
         };
         let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
         self.gather.set_key(key)?;
-        for sample in 0..samples as u32 {
-            let ahead = self.value_at(state, &work, (sample, sigma), key)?;
+        for sample in 0..directions as u32 {
+            let ahead = self.value_at(state, &work, (sample, sigma), (key, gamma))?;
             let slope = if antithetic {
-                (ahead - self.value_at(state, &work, (sample, -sigma), key)?) / (2.0 * sigma)
+                (ahead - self.value_at(state, &work, (sample, -sigma), (key, gamma))?) / (2.0 * sigma)
             } else {
                 ahead / sigma
             };
@@ -236,16 +211,11 @@ impl Estimator for Prepared {
         let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
         self.ending.run(0..1)?;
         let lambda = state.lambda.clone();
-        let outer_loss = self.value(&lambda, &state.theta, key)?;
-        let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
+        let outer_loss = self.value(&lambda, &state.theta, (key, gamma))?;
+        let loops = (directions * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
         let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);
-        let standard_error = (samples > 1).then_some(error);
+        let standard_error = (directions > 1).then_some(error);
         Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -10,20 +10,8 @@
 //! y is γ/σ on f + σ·L_T, which is the same. At a λ that moves, σ multiplies how far training lags behind: with a
 //! large penalty take many steps, or an outer rate well below 1/σ.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::penalty::{Pace, Penalised};
-use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Suited};
-use crate::inner::walk::{InnerLoop, at_least_0, positive};
-use crate::truth::{Claims, Promise};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
 
 /// Settings of F²SA.
 ///
@@ -31,15 +19,16 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, F2sa, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::F2sa;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ; with the penalty σ it is λ·σ/(σ + 1).
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let method = F2sa { step: 0.5, steps: 100, penalty: 9.0, ..F2sa::default() };
-/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let (method, inner) = (F2sa { penalty: 9.0, ..F2sa::default() }, InnerLoop::new(0.5, 100));
+/// let h = method.prepare_in(&session, &inner)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item()? - 1.8).abs() < 1e-12);
 /// assert_eq!(h.oracles.hessian_products + h.oracles.mixed_products, 0);
 /// # Ok::<(), bilevel::Error>(())
@@ -47,10 +36,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct F2sa {
-    /// Step γ of θ and of y, above 0.
-    pub step: f64,
-    /// Steps T of both, at least 1.
-    pub steps: usize,
     /// The first penalty σ, above 0.
     pub penalty: f64,
     /// What is added to σ after each hypergradient, at least 0.
@@ -59,7 +44,7 @@ pub struct F2sa {
 
 impl Default for F2sa {
     fn default() -> Self {
-        F2sa { step: 0.01, steps: 10, penalty: 10.0, growth: 0.1 }
+        F2sa { penalty: 10.0, growth: 0.1 }
     }
 }
 
@@ -70,46 +55,40 @@ struct Prepared {
 }
 
 impl Method for F2sa {
-    fn name(&self) -> &'static str {
-        "f2sa"
-    }
+    named!("f2sa");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("penalty", self.penalty)?;
         at_least_0("growth", self.growth)?;
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
-        let penalised = Penalised::new(session, inner, Pace::EveryStep)?;
+        inner.check_for(self)?;
+        let penalised = Penalised::new(session, *inner, Pace::EveryStep)?;
         Ok(Box::new(Prepared { settings: *self, penalised, warm: Warm::new(session, [Like::Theta, Like::Number]) }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 10)
+    }
+
+    fn converge(&mut self, scale: &Scale) {
+        self.penalty = scale.penalty.unwrap_or(self.penalty);
     }
 
     fn claims(&self) -> Claims {
         Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
     }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
-    }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let kept = self.warm.of(state)?;
         let [y, count] = kept.groups;
         let so_far = number(&count)?;
         let penalty = self.settings.penalty + self.settings.growth * so_far;
-        let found = self.penalised.advance(state, (&y, kept.fresh), penalty, key)?;
+        let found = self.penalised.advance(state, (&y, kept.fresh), penalty, (key, gamma))?;
         set_number(&count, so_far + 1.0)?;
         Ok(found)
     }
@@ -117,10 +96,5 @@ impl Estimator for Prepared {
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.warm.of(state)?.groups[0].copy_from(theta)?;
         state.theta.copy_from(theta)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.penalised.inner.scale(factor);
-        Ok(())
     }
 }

@@ -5,30 +5,16 @@
 //!   h = mean over N directions e of a·e,   E\[e·eᵀ\] = I
 //!
 //! a is the exact derivative of f after T steps along e, in memory that does not grow with T, so that h is an unbiased estimate of what
-//! [`Rmd`](crate::Rmd) and [`Fmd`](crate::Fmd) compute. With signs for directions its variance is the sum of the squares of all other
+//! [`Rmd`](crate::methods::Rmd) and [`Fmd`](crate::methods::Fmd) compute. With signs for directions its variance is the sum of the squares of all other
 //! numbers of the hypergradient, over N; with coordinates, drawn without repetition, it ends where N is the number of them: then h is
 //! that of forward mode, exactly.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
 use crate::compiled::purpose::Purpose;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::error::require;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::methods::es::{ending_program, sums};
 use crate::hypergradient::methods::fmd;
-use crate::hypergradient::methods::fmd::Fmd;
 use crate::hypergradient::parts::unit_vectors::{distinct, unit};
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::optimizer::InnerOptimizer;
-use crate::truth::Claims;
-use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use bilevel_graph::RandomKind;
 
 /// Where the directions of [`Fg2u`] come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,15 +30,16 @@ pub enum Directions {
 /// Settings of (FG)²U.
 ///
 /// ```
-/// use bilevel::{Cpu, Fg2u, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::Fg2u;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there. With one number in λ, one sign says all.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let method = Fg2u { step: 0.25, steps: 1, samples: 1, ..Fg2u::default() };
-/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let (method, inner) = (Fg2u { directions: 1, ..Fg2u::default() }, InnerLoop::new(0.25, 1));
+/// let h = method.prepare_in(&session, &inner)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert_eq!(h.value[0].item()?, 0.25);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -60,31 +47,20 @@ pub enum Directions {
 #[serde(default, deny_unknown_fields)]
 pub struct Fg2u {
     /// Directions N, at least 1; no more than there are numbers in λ where they are coordinates.
-    pub samples: usize,
+    pub directions: usize,
     /// Where they come from.
-    pub directions: Directions,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
-    /// How the inner loop steps.
-    pub optimizer: InnerOptimizer,
+    pub draw: Directions,
 }
 
 impl Default for Fg2u {
     fn default() -> Self {
-        let Fmd { step, steps, temperature, noise_scale, optimizer, .. } = Fmd::default();
-        Fg2u { samples: 10, directions: Directions::Signs, step, steps, temperature, noise_scale, optimizer }
+        Fg2u { directions: 10, draw: Directions::Signs }
     }
 }
 
 struct Prepared {
-    samples: usize,
-    directions: Directions,
+    directions: usize,
+    draw: Directions,
     forward: fmd::Prepared,
     drawing: Routine,
     gather: Routine,
@@ -95,50 +71,34 @@ struct Prepared {
 }
 
 impl Method for Fg2u {
-    fn name(&self) -> &'static str {
-        "fg2u"
-    }
+    named!("fg2u");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Fg2u { samples, directions, step, steps, temperature, noise_scale, optimizer } = *self;
-        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
-        let samples = match directions {
-            Directions::Signs => samples,
-            Directions::Coordinates => samples.min(session.problem().sizes().0),
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        let Fg2u { directions, draw } = *self;
+        require((1..=u32::MAX as usize).contains(&directions), "directions", directions, "at least 1 and below 2³²")?;
+        inner.check_for(self)?;
+        let directions = match draw {
+            Directions::Signs => directions,
+            Directions::Coordinates => directions.min(session.problem().sizes().0),
         };
         Ok(Box::new(Prepared {
-            samples,
             directions,
-            forward: fmd::Prepared::new(
-                &Fmd { step, steps, temperature, noise_scale, optimizer, ..Fmd::default() },
-                session,
-            )?,
-            drawing: drawing_program(directions, session)?,
+            draw,
+            forward: fmd::Prepared::new(session, inner)?,
+            drawing: drawing_program(draw, session)?,
             gather: gather_program(session)?,
-            ending: ending_program(samples, session)?,
+            ending: ending_program(directions, session)?,
             session: session.clone(),
             work: None,
         }))
     }
 
+    fn converge(&mut self, _: &Scale) {
+        self.directions = Scale::DIRECTIONS;
+    }
+
     fn claims(&self) -> Claims {
         Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(
-            InnerTime::new(self.step, self.steps)
-                .with_noise(self.temperature, self.noise_scale)
-                .with_optimizer(self.optimizer),
-        )
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -147,10 +107,10 @@ impl Method for Fg2u {
 }
 
 /// The direction of the step's number, or of the input `number.0`, as outputs `e.i`.
-fn drawing_program(directions: Directions, session: &Session) -> Result<Routine> {
+fn drawing_program(draw: Directions, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
-    let e: Vec<Tensor> = match directions {
+    let e: Vec<Tensor> = match draw {
         Directions::Signs => {
             let sign = |(leaf, l): (usize, &Tensor)| {
                 let stream = Purpose::Direction(leaf as u32).stream();
@@ -185,13 +145,13 @@ impl Prepared {
     fn each(&mut self, e: &Leaves, key: Key, mut visit: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.drawing.set_key(key)?;
         self.drawing.bind_outputs("e", e)?;
-        let coordinates = match self.directions {
+        let coordinates = match self.draw {
             Directions::Signs => vec![],
             Directions::Coordinates => {
-                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.samples)
+                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.directions)
             }
         };
-        for sample in 0..self.samples {
+        for sample in 0..self.directions {
             if let Some(&number) = coordinates.get(sample) {
                 self.drawing.set_numbers("number", [number as f64])?;
             }
@@ -203,7 +163,7 @@ impl Prepared {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let executor = self.session.executor();
         let [start, e] = match &self.work {
             Some(work) => work.clone(),
@@ -219,14 +179,14 @@ impl Estimator for Prepared {
         self.gather.bind("e", &e)?;
         let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
         // One coordinate stands for as many as there are.
-        let share = match self.directions {
+        let share = match self.draw {
             Directions::Signs => 1.0,
             Directions::Coordinates => self.session.problem().sizes().0 as f64,
         };
         let mut first = true;
         self.each(&e, key, |this| {
             let forward = &mut this.forward;
-            let s = forward.column(state, &start, &e, key, false)?;
+            let s = forward.column(state, (&start, &e), (key, gamma), false)?;
             if std::mem::take(&mut first) {
                 // θᵀ is the same whatever the direction.
                 forward.outer.bind_point(&state.lambda, &state.theta, key)?;
@@ -241,7 +201,7 @@ impl Estimator for Prepared {
         self.ending.bind("square", &square)?;
         let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
         self.ending.run(0..1)?;
-        let products = (self.samples * self.forward.inner.steps) as u64;
+        let products = (self.directions * self.forward.inner.steps) as u64;
         let oracles = Oracles {
             inner_gradients: products,
             outer_gradients: 1,
@@ -251,12 +211,7 @@ impl Estimator for Prepared {
         };
         let found = Hypergradient::new(value, oracles).with_outer_loss(self.forward.outer.number("outer")?);
         // Coordinates without repetition are not independent samples.
-        let standard_error = (self.samples > 1 && self.directions == Directions::Signs).then_some(error);
+        let standard_error = (self.directions > 1 && self.draw == Directions::Signs).then_some(error);
         Ok(Hypergradient { standard_error, ..found })
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.forward.inner.scale(factor);
-        Ok(())
     }
 }

@@ -8,71 +8,32 @@
 //! The first of these runs takes a tangent along that no hyperparameter pushes, v ← v − γ·H·v from a random one: its length says
 //! how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
 use crate::compiled::purpose::Purpose;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::health::probe::InnerTime;
-use crate::hypergradient::parts::shrinking::Shrinking;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::hypergradient::vocabulary::*;
 use crate::inner::growth;
-use crate::inner::optimizer::{InnerOptimizer, Optimizer};
-use crate::inner::walk::{InnerLoop, Start, outer_gradient};
-use crate::truth::Claims;
-use bilevel_graph::{Array, DType, Graph, Program, RandomKind, Tensor, gradient, jvp};
-use serde::{Deserialize, Serialize};
+use crate::inner::walk::{Start, outer_gradient};
+use bilevel_graph::{Array, RandomKind, gradient, jvp};
 
 /// Settings of forward mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Fmd, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::Fmd;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()
 ///     .unwrap();
-/// let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
+/// let (method, inner) = (Fmd::default(), InnerLoop::new(0.25, 1));
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut estimator = method.prepare_in(&session, &inner).unwrap();
 /// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Fmd {
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
-    /// How the inner loop steps.
-    pub optimizer: InnerOptimizer,
-    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
-    /// grow; off by default.
-    pub shrink_step: bool,
-}
-
-impl Default for Fmd {
-    fn default() -> Self {
-        Fmd {
-            step: 0.01,
-            steps: 100,
-            temperature: 0.0,
-            noise_scale: 1.0,
-            optimizer: InnerOptimizer::Sgd,
-            shrink_step: false,
-        }
-    }
-}
+pub struct Fmd {}
 
 /// The unrolled loop with its tangent, compiled.
 pub(crate) struct Prepared {
@@ -86,41 +47,18 @@ pub(crate) struct Prepared {
     pub(crate) outer: Routine,
     pub(crate) along: Routine,
     session: Session,
-    has_slots: bool,
 }
 
 impl Method for Fmd {
-    fn name(&self) -> &'static str {
-        "fmd"
-    }
+    named!("fmd");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let prepared = Box::new(Prepared::new(self, session)?);
-        Ok(if self.shrink_step {
-            Box::new(Shrinking::new(prepared, (self.step, self.steps), session)?)
-        } else {
-            prepared
-        })
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
+        Ok(Box::new(Prepared::new(session, inner)?))
     }
 
     fn claims(&self) -> Claims {
         Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(
-            InnerTime::new(self.step, self.steps)
-                .with_noise(self.temperature, self.noise_scale)
-                .with_optimizer(self.optimizer),
-        )
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -153,7 +91,7 @@ fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result
     let (s, e) = (trace.inputs_like("s", theta), trace.inputs_like("e", lambda));
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let walk = inner.step(&trace, &slope, &updates, step);
+    let walk = inner.one_step(&trace, &slope, &updates, step);
     let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = walk.slots.iter().copied().unzip();
     // The tangents of what the optimizer remembers go along with that of θ.
     let r = trace.inputs_like("r", &slots);
@@ -206,19 +144,16 @@ fn along_program(session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
-    pub(crate) fn new(settings: &Fmd, session: &Session) -> Result<Self> {
-        let Fmd { step, steps, temperature, noise_scale, optimizer, .. } = *settings;
-        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
+    pub(crate) fn new(session: &Session, inner: &InnerLoop) -> Result<Self> {
         Ok(Prepared {
-            inner,
+            inner: *inner,
             start: Start::new(session)?,
             start_column: start_column(session)?,
-            chain: chain_program(&inner, session, false)?,
-            first: chain_program(&inner, session, true)?,
+            chain: chain_program(inner, session, false)?,
+            first: chain_program(inner, session, true)?,
             outer: outer_gradient(session)?,
             along: along_program(session)?,
             session: session.clone(),
-            has_slots: !optimizer.slots().is_empty(),
         })
     }
 
@@ -226,9 +161,8 @@ impl Prepared {
     pub(crate) fn column(
         &mut self,
         state: &State,
-        start: &Leaves,
-        e: &Leaves,
-        key: Key,
+        (start, e): (&Leaves, &Leaves),
+        (key, gamma): (Key, f64),
         first: bool,
     ) -> Result<Leaves> {
         state.theta.copy_from(start)?;
@@ -246,14 +180,14 @@ impl Prepared {
             }
             None => chain.zeroed("s")?,
         };
-        if self.has_slots {
+        if self.inner.has_slots() {
             chain.zeroed("r")?;
         }
         if first {
             chain.zeroed("v")?;
             growth::begin(chain)?;
         }
-        self.inner.place(chain)?;
+        self.inner.place(chain, gamma)?;
         chain.bind("e", e)?;
         chain.run(0..self.inner.steps as u32)?;
         Ok(s)
@@ -261,7 +195,7 @@ impl Prepared {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let executor = self.session.executor();
         self.start.place(&state.lambda, &state.theta, key)?;
         let start = state.theta.duplicate(executor)?;
@@ -277,7 +211,7 @@ impl Estimator for Prepared {
                 let mut one = vec![0.0; numbers.len()];
                 one[j] = 1.0;
                 leaf.write(&Array::from_values(leaf.shape(), &one, leaf.dtype())?)?;
-                let s = self.column(state, &start, &e, key, first)?;
+                let s = self.column(state, (&start, &e), (key, gamma), first)?;
                 if std::mem::take(&mut first) {
                     // θᵀ is the same for every column.
                     self.outer.bind_point(&state.lambda, &state.theta, key)?;
@@ -300,13 +234,8 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let mut found = Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?);
-        let plain = (!self.has_slots).then(|| self.inner.gamma());
+        let plain = (!self.inner.has_slots()).then_some(gamma);
         growth::read(&self.first, plain, &mut found.diagnostics)?;
         Ok(found)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -12,21 +12,10 @@
 //! flat take the square of the time they take others. At a λ that moves, σ multiplies how far training lags behind:
 //! with a large penalty take many steps, or an outer rate well below 1/σ.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{Trace, or_zeros};
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::penalty::{Slopes, carry};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, positive};
-use crate::truth::{Claims, Condition, Promise};
-use bilevel_graph::{Graph, Program, Tensor, vjp};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
+use bilevel_graph::vjp;
 
 /// Settings of G-PBGD.
 ///
@@ -34,32 +23,29 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, GPbgd, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::methods::GPbgd;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ; with the penalty σ it is λ·2σ/(2σ + 1).
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let method = GPbgd { step: 0.25, steps: 100, penalty: 4.5 };
-/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let (method, inner) = (GPbgd { penalty: 4.5 }, InnerLoop::new(0.25, 100));
+/// let h = method.prepare_in(&session, &inner)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item()? - 1.8).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GPbgd {
-    /// Step γ of θ, above 0; γ × the square of the largest curvature must be below 1.
-    pub step: f64,
-    /// Steps T of θ, at least 1; 1 in the published method.
-    pub steps: usize,
     /// The penalty σ, above 0.
     pub penalty: f64,
 }
 
 impl Default for GPbgd {
     fn default() -> Self {
-        GPbgd { step: 0.01, steps: 1, penalty: 10.0 }
+        GPbgd { penalty: 10.0 }
     }
 }
 
@@ -70,22 +56,29 @@ struct Prepared {
 }
 
 impl Method for GPbgd {
-    fn name(&self) -> &'static str {
-        "g-pbgd"
-    }
+    named!("g-pbgd");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("penalty", self.penalty)?;
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
-        Ok(Box::new(Prepared { inner, start: Start::new(session)?, step: step_program(self.penalty, session)? }))
+        inner.check_for(self)?;
+        Ok(Box::new(Prepared {
+            inner: *inner,
+            start: Start::new(session)?,
+            step: step_program(self.penalty, session)?,
+        }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 1)
+    }
+
+    fn tune(&mut self, task: InnerLoop, curvature: f64) -> InnerLoop {
+        // The penalty bends more than the inner loss does.
+        InnerLoop { step: task.step.min(0.5 / curvature.powi(2)), ..self.loop_use().adapt(task) }
+    }
+
+    fn converge(&mut self, scale: &Scale) {
+        self.penalty = scale.penalty.unwrap_or(self.penalty);
     }
 
     fn claims(&self) -> Claims {
@@ -97,17 +90,8 @@ impl Method for GPbgd {
         }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn loop_use(&self) -> crate::LoopUse {
-        crate::LoopUse::Penalised { penalty: self.penalty }
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        // The penalty bends more than the inner loss does.
-        (self.step, self.steps) = (suited.step.min(0.5 / suited.curvature.powi(2)), suited.steps);
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { descent: Descent::Penalised { penalty: self.penalty }, ..LoopUse::OWN_STEPS }
     }
 
     fn shares_passes(&self) -> bool {
@@ -135,9 +119,9 @@ fn step_program(penalty: f64, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
-        self.inner.place(&mut self.step)?;
+        self.inner.place(&mut self.step, gamma)?;
         self.step.bind_point(&state.lambda, &state.theta, key)?;
         let value = self.step.fresh_outputs("h")?;
         self.step.run(0..self.inner.steps as u32)?;
@@ -151,10 +135,5 @@ impl Estimator for Prepared {
             losses: 0,
         };
         Ok(Hypergradient::new(value, oracles))
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -11,49 +11,21 @@
 //!
 //! Steps before any is kept, where w_m = 1 and f_λ has no part, have a program of their own where it has less to do.
 //!
-//! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
+//! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::methods::LangevinAdjoint)
 //! for one that is.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, as_variables, or_zeros};
-use crate::error::require;
-use crate::health::probe::InnerTime;
+use crate::compiled::trace::as_variables;
 use crate::hypergradient::parts::effective_samples;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, carried_from, scaled};
-use crate::truth::{Claims, Condition};
-use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{Start, carried_from, scaled};
+use bilevel_graph::{gradient, hessian_vector, mixed_vector};
 
 /// Settings of HPO-SGLD.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct HpoSgld {
-    /// Steps before any is kept, B.
-    pub burn_in: usize,
-    /// Steps kept, M; at least 1.
-    pub samples: usize,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0; 0 is the deterministic counterpart.
-    pub noise_scale: f64,
-}
-
-impl Default for HpoSgld {
-    fn default() -> Self {
-        HpoSgld { burn_in: 50, samples: 50, step: 0.01, temperature: 1e-6, noise_scale: 1.0 }
-    }
-}
+pub struct HpoSgld {}
 
 struct Prepared {
-    settings: HpoSgld,
     inner: InnerLoop,
     /// The steps before any is kept, where there are some and they have less to do.
     burn_in: Option<Routine>,
@@ -65,26 +37,17 @@ struct Prepared {
 }
 
 impl Method for HpoSgld {
-    fn name(&self) -> &'static str {
-        "hpo-sgld"
-    }
+    named!("hpo-sgld");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
-        require(samples > 0, "samples", samples as f64, "at least 1")?;
-        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
-        let (chain, part) = chain_program(self, &inner, session, Part::Kept)?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
+        let (chain, part) = chain_program(inner, session, Part::Kept)?;
         let burn_in = match part {
             Part::All => None,
-            _ => Some(chain_program(self, &inner, session, Part::BurnIn)?.0),
+            _ => Some(chain_program(inner, session, Part::BurnIn)?.0),
         };
         Ok(Box::new(Prepared {
-            settings: *self,
-            inner,
+            inner: *inner,
             burn_in,
             chain,
             start: Start::new(session)?,
@@ -92,21 +55,22 @@ impl Method for HpoSgld {
         }))
     }
 
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { scales_indirect: true, ..LoopUse::CHAIN }
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop { burn_in: 50, ..InnerLoop::default().at_temperature(1e-6) }
+    }
+
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        InnerLoop { burn_in: task.steps / 2, ..self.loop_use().adapt(task) }
+    }
+
     fn claims(&self) -> Claims {
         // Exact for a training of one step, where there is no contraction to drop. The paper claims every length, which the
         // truth suite refutes.
         Claims { training: true, only: Some(Condition::OneStep), ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        let mean_kept = Some(self.burn_in as f64 + (self.samples as f64 + 1.0) / 2.0);
-        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
-        Some(InnerTime { mean_kept, ..time.with_noise(self.temperature, self.noise_scale) })
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.burn_in, self.samples) = (suited.steps / 2, suited.steps - suited.steps / 2);
-        (self.step, self.temperature) = (suited.step, suited.temperature);
     }
 }
 
@@ -132,15 +96,15 @@ enum Part {
 }
 
 /// The program of a part, which is that of all steps where those before any is kept have no less to do.
-fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part: Part) -> Result<(Routine, Part)> {
-    let share = 1.0 / settings.samples as f64;
+fn chain_program(inner: &InnerLoop, session: &Session, part: Part) -> Result<(Routine, Part)> {
+    let share = 1.0 / inner.samples() as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let gamma = trace.gamma;
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let walk = inner.step(&trace, &slope, &updates, step);
+    let walk = inner.one_step(&trace, &slope, &updates, step);
     let next = walk.next();
 
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
@@ -160,9 +124,9 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
         let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
-    let counts = effective_samples::are_enough(settings.samples);
+    let counts = effective_samples::are_enough(inner.samples());
     let part = match part {
-        Part::Kept if settings.burn_in == 0 || direct.iter().all(Option::is_none) && !counts => Part::All,
+        Part::Kept if inner.burn_in == 0 || direct.iter().all(Option::is_none) && !counts => Part::All,
         part => part,
     };
     let h = trace.inputs_like("h", lambda);
@@ -189,7 +153,7 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
         let value = match &mut self.first {
@@ -202,11 +166,11 @@ impl Estimator for Prepared {
             }
             None => chain.fresh("h")?,
         };
-        let (samples, end) = (self.settings.samples, self.inner.steps as u32);
+        let (samples, end) = (self.inner.samples(), self.inner.steps as u32);
         let (mut from, mut centre) = (0, None);
         if let Some(burn_in) = &mut self.burn_in {
-            from = self.settings.burn_in as u32;
-            self.inner.place(burn_in)?;
+            from = self.inner.burn_in as u32;
+            self.inner.place(burn_in, gamma)?;
             burn_in.bind_point(&state.lambda, &state.theta, key)?;
             burn_in.bind("h", &value)?;
             if effective_samples::are_enough(samples) {
@@ -217,7 +181,7 @@ impl Estimator for Prepared {
             }
             burn_in.unbind("h")?;
         }
-        self.inner.place(chain)?;
+        self.inner.place(chain, gamma)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         if effective_samples::are_enough(samples) {
             // The effective samples are those kept, with an f as their centre.
@@ -250,10 +214,5 @@ impl Estimator for Prepared {
             found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
         }
         Ok(found)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

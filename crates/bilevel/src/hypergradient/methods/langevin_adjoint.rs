@@ -11,44 +11,18 @@
 //! (`trust_region.rs`) and is reset, and the growth that was measured on the way (`growth.rs`) becomes a warning. With
 //! a `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::norms::LazyNorm;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::error::require;
-use crate::health::diagnostics::adjoint;
-use crate::health::probe::InnerTime;
-use crate::hypergradient::parts::shrinking::Shrinking;
 use crate::hypergradient::parts::trust_region::TrustRegion;
 use crate::hypergradient::parts::{effective_samples, trust_region};
 use crate::hypergradient::paths::must_see;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::hypergradient::vocabulary::*;
 use crate::inner::growth;
-use crate::inner::walk::{InnerLoop, carried_from, not_applicable, outer_gradient};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Executor, Graph, Program, Tensor, gradient, vjp};
-use serde::{Deserialize, Serialize};
+use crate::inner::walk::{carried_from, not_applicable, outer_gradient};
+use bilevel_graph::{Executor, gradient, vjp};
 
 /// Settings of the Langevin adjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LangevinAdjoint {
-    /// Steps before any is kept, B.
-    pub burn_in: usize,
-    /// Steps kept, M; at least 1.
-    pub samples: usize,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
     /// Keep z from one hypergradient to the next (the default), or start it at 0.
     pub warm: bool,
     /// Take f_θ at every step (the default), or once, at the first θ.
@@ -59,25 +33,11 @@ pub struct LangevinAdjoint {
     /// Steps after which z forgets, K: z is multiplied by 1 − 1/K at every step, which biases the hypergradient as if every
     /// curvature were 1/(γK) larger. 0, the default, is never; otherwise at least 2.
     pub horizon: usize,
-    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
-    /// grow; off by default.
-    pub shrink_step: bool,
 }
 
 impl Default for LangevinAdjoint {
     fn default() -> Self {
-        LangevinAdjoint {
-            burn_in: 0,
-            samples: 100,
-            step: 0.01,
-            temperature: 1e-6,
-            noise_scale: 1.0,
-            warm: true,
-            outer_every_step: true,
-            trust: true,
-            horizon: 0,
-            shrink_step: false,
-        }
+        LangevinAdjoint { warm: true, outer_every_step: true, trust: true, horizon: 0 }
     }
 }
 
@@ -88,8 +48,8 @@ impl LangevinAdjoint {
     }
 
     /// True where f is known at every step, and at enough of them to say how many of its values are independent.
-    fn counts_samples(&self) -> bool {
-        self.outer_every_step && effective_samples::are_enough(self.samples)
+    fn counts_samples(&self, inner: &InnerLoop) -> bool {
+        self.outer_every_step && effective_samples::are_enough(inner.samples())
     }
 }
 
@@ -104,29 +64,20 @@ struct Prepared {
 }
 
 impl Method for LangevinAdjoint {
-    fn name(&self) -> &'static str {
-        "langevin-adjoint"
-    }
+    named!("langevin-adjoint");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let LangevinAdjoint { burn_in, samples, step, temperature, noise_scale, .. } = *self;
-        require(samples > 0, "samples", samples as f64, "at least 1")?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         require(self.horizon != 1, "horizon", 1.0, "0, for none, or at least 2 steps")?;
-        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         self.applies(session.problem())?;
-        let prepared = Box::new(Prepared {
+        Ok(Box::new(Prepared {
             settings: *self,
-            inner,
+            inner: *inner,
             session: session.clone(),
-            chain: chain_program(self, &inner, session)?,
+            chain: chain_program(self, inner, session)?,
             adjoint: LazyNorm::new(session.executor()),
             outer: if self.outer_every_step { None } else { Some(outer_gradient(session)?) },
-        });
-        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, (step, inner.steps), session)?) } else { prepared })
+        }))
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
@@ -135,6 +86,18 @@ impl Method for LangevinAdjoint {
             return not_applicable(self.name(), reason);
         }
         must_see(self.name(), problem, |path| self.sees(path))
+    }
+
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::CHAIN
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::default().at_temperature(1e-6)
+    }
+
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        InnerLoop { burn_in: 0, ..self.loop_use().adapt(task) }
     }
 
     fn claims(&self) -> Claims {
@@ -148,30 +111,20 @@ impl Method for LangevinAdjoint {
         }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
-        Some(time.with_noise(self.temperature, self.noise_scale))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.burn_in, self.samples) = (0, suited.steps);
-        (self.step, self.temperature) = (suited.step, suited.temperature);
-    }
-
     fn shares_passes(&self) -> bool {
         true
     }
 }
 
 fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Session) -> Result<Routine> {
-    let share = 1.0 / settings.samples as f64;
+    let share = 1.0 / inner.samples() as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let z = trace.inputs_like("z", theta);
     let h = trace.inputs_like("h", lambda);
     // What is averaged starts again after the burn-in.
-    let sums = carried_from(settings.burn_in, h.clone(), step);
+    let sums = carried_from(inner.burn_in, h.clone(), step);
     let gamma = trace.steps();
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
@@ -184,7 +137,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
         let outer = trace.outer(theta, step)?;
         let by = or_zeros(gradient(outer, &both)?, &both);
         builder = builder.output("outer", outer);
-        if settings.counts_samples() {
+        if settings.counts_samples(inner) {
             builder = effective_samples::carry(builder, &trace, outer);
         }
         let (direct, f_theta) = by.split_at(lambda.len());
@@ -192,7 +145,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     } else {
         (trace.inputs_like("direct", lambda), trace.inputs_like("f_theta", theta))
     };
-    builder = inner.step(&trace, &slope, &updates, step).carry(builder);
+    builder = inner.one_step(&trace, &slope, &updates, step).carry(builder);
     let taken: Vec<Tensor> = hessian.iter().zip(&gamma).map(|(h, gamma)| *h * *gamma).collect();
     let along = growth::stretch(&trace, &z, &taken);
     let region = settings.trust.then(|| TrustRegion::new(&trace, along.xx));
@@ -225,7 +178,7 @@ fn memory(state: &mut State, executor: &dyn Executor) -> Result<(Leaves, Leaves)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let chain = &mut self.chain;
         if let Some(outer) = &mut self.outer {
             outer.bind_point(&state.lambda, &state.theta, key)?;
@@ -239,7 +192,7 @@ impl Estimator for Prepared {
             radius.zero()?;
         }
         let before = self.adjoint.of(&z)?;
-        self.inner.place(chain)?;
+        self.inner.place(chain, gamma)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         chain.bind("z", &z)?;
         if self.settings.trust {
@@ -249,9 +202,9 @@ impl Estimator for Prepared {
         growth::begin(chain)?;
         let value = chain.fresh("h")?;
         let mut from = 0;
-        if self.settings.counts_samples() {
+        if self.settings.counts_samples(&self.inner) {
             // The sums of f start again after the burn-in, with an f as their centre.
-            from = self.settings.burn_in.max(1) as u32;
+            from = self.inner.burn_in.max(1) as u32;
             effective_samples::begin(chain, 0.0)?;
             chain.run(0..from)?;
             let centre = chain.number("outer")?;
@@ -268,23 +221,18 @@ impl Estimator for Prepared {
         };
         let mut found = Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing);
         found.diagnostics = adjoint(before, self.adjoint.of(&z)?);
-        growth::read(chain, Some(self.inner.gamma()), &mut found.diagnostics)?;
+        growth::read(chain, Some(gamma), &mut found.diagnostics)?;
         if self.settings.trust {
             let exits = trust_region::exits(chain)?;
             found.diagnostics.trust_exits = Some(exits);
             // A z that was reset grew on its way out, whatever the mean says.
-            let half = self.inner.gamma() / 2.0;
+            let half = gamma / 2.0;
             let calm = &mut found.diagnostics.calm_step;
             *calm = calm.map(|calm| if exits > 0.0 { calm.min(half) } else { calm });
         }
-        if self.settings.counts_samples() {
-            found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
+        if self.settings.counts_samples(&self.inner) {
+            found.diagnostics.effective_samples = effective_samples::read(chain, self.inner.samples())?;
         }
         Ok(found)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -7,25 +7,8 @@
 //! θ, v and h are kept from one hypergradient to the next; h starts at 0, so that the first directions are short. What is handed
 //! to the outer optimizer is h. At a λ that does not move it is exact once θ, v and h have settled.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::norms::LazyNorm;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::error::require;
-use crate::health::diagnostics::adjoint;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::single_loop::SingleLoop;
-use crate::hypergradient::parts::warm::{Like, Warm};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Suited};
-use crate::inner::walk::InnerLoop;
-use crate::truth::{Claims, Settling};
-use bilevel_graph::{Graph, Program};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
 
 /// Settings of MA-SOBA.
 ///
@@ -33,14 +16,15 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, MaSoba, Method, Problem, Session, Variable};
+/// use bilevel::methods::MaSoba;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = MaSoba { step: 0.5, weight: 0.4, ..MaSoba::default() }.prepare_in(&session)?;
+/// let mut estimator = MaSoba { weight: 0.4 }.prepare_in(&session, &InnerLoop::new(0.5, 1))?;
 /// let mut state = session.state(Key::from_seed(0))?;
 /// let found = (0..100).map(|_| estimator.estimate(&mut state, Key::from_seed(0))).last().unwrap()?;
 /// assert!((found.value[0].item()? - 2.0).abs() < 1e-12);
@@ -49,17 +33,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MaSoba {
-    /// Step γ of θ and of v, above 0.
-    pub step: f64,
-    /// Steps T of both, at least 1; 1 in the published method.
-    pub steps: usize,
     /// Weight w of the newest direction in the average, above 0 and at most 1; with 1 it is SOBA.
     pub weight: f64,
 }
 
 impl Default for MaSoba {
     fn default() -> Self {
-        MaSoba { step: 0.01, steps: 1, weight: 0.1 }
+        MaSoba { weight: 0.1 }
     }
 }
 
@@ -71,38 +51,29 @@ struct Prepared {
 }
 
 impl Method for MaSoba {
-    fn name(&self) -> &'static str {
-        "ma-soba"
-    }
+    named!("ma-soba");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         require(self.weight > 0.0 && self.weight <= 1.0, "weight", self.weight, "above 0 and at most 1")?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
-            single: SingleLoop::new(session, InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?)?,
+            single: SingleLoop::new(session, *inner)?,
             averaging: average_program(self.weight, session)?,
             warm: Warm::new(session, [Like::Theta, Like::Lambda]),
             norm: LazyNorm::new(session.executor()),
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 1)
     }
 
     fn claims(&self) -> Claims {
         Claims { settling: Settling::StepByStep, minimum: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -124,20 +95,15 @@ fn average_program(weight: f64, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let [v, average] = self.warm.of(state)?.groups;
         let before = self.norm.of(&v)?;
-        let found = self.single.advance(state, &v, key)?;
+        let found = self.single.advance(state, &v, (key, gamma))?;
         self.averaging.bind("average", &average)?;
         self.averaging.bind("d", &found.value)?;
         let value = self.averaging.fresh_outputs("h")?;
         self.averaging.run(0..1)?;
         self.averaging.unbind("d")?;
         Ok(Hypergradient { value, diagnostics: adjoint(before, self.norm.of(&v)?), ..found })
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.single.inner.scale(factor);
-        Ok(())
     }
 }

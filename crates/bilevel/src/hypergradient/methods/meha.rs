@@ -15,23 +15,9 @@
 //! hypergradient. At a λ that moves, c multiplies how far training lags behind: with a large penalty take many steps,
 //! or an outer rate well below 1/c.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::penalty::{Slopes, carry, inner_by_lambda};
-use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start, at_least_0, positive};
-use crate::truth::{Claims, Promise};
-use bilevel_graph::{Graph, Program, Tensor};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 
 /// Settings of MEHA.
 ///
@@ -39,24 +25,21 @@ use serde::{Deserialize, Serialize};
 /// where λ acts through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Driver, Leaf, Meha, Problem, Variable};
+/// use bilevel::methods::Meha;
+/// use bilevel::{Driver, InnerLoop, Leaf, Problem, Variable};
 /// // θ(λ) = λ, and f is least where θ is 1.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| (t.0 - 1.0).square() * 0.5)
 ///     .build()?;
-/// let method = Meha { step: 0.3, steps: 10, rho: 0.1, ..Meha::default() };
-/// let outcome = Driver::new(&problem, method).rate(0.1).iterations(500).run()?;
+/// let (method, inner) = (Meha { rho: 0.1, ..Meha::default() }, InnerLoop::new(0.3, 10));
+/// let outcome = Driver::new(&problem, method).inner(inner).rate(0.1).iterations(500).run()?;
 /// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 1e-6);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Meha {
-    /// Step γ of θ and of w, above 0.
-    pub step: f64,
-    /// Steps T of both, at least 1; 1 in the published method.
-    pub steps: usize,
     /// Strength ρ of the proximal term, above 0; 1/γ in the letters of the publication.
     pub rho: f64,
     /// The first penalty c₀, above 0.
@@ -67,7 +50,7 @@ pub struct Meha {
 
 impl Default for Meha {
     fn default() -> Self {
-        Meha { step: 0.01, steps: 1, rho: 0.1, penalty: 10.0, power: 0.25 }
+        Meha { rho: 0.1, penalty: 10.0, power: 0.25 }
     }
 }
 
@@ -81,21 +64,16 @@ struct Prepared {
 }
 
 impl Method for Meha {
-    fn name(&self) -> &'static str {
-        "meha"
-    }
+    named!("meha");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("rho", self.rho)?;
         positive("penalty", self.penalty)?;
         at_least_0("power", self.power)?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
             settings: *self,
-            inner: InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?,
+            inner: *inner,
             start: Start::new(session)?,
             step: step_program(self.rho, session)?,
             warm: Warm::new(session, [Like::Theta, Like::Number]),
@@ -103,24 +81,26 @@ impl Method for Meha {
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 1)
+    }
+
+    fn converge(&mut self, scale: &Scale) {
+        // A proximal term that is part of the problem, or one that bends less than the inner loss does anywhere.
+        self.rho = scale.proximal.unwrap_or(0.1 * scale.smallest_curvature);
+        self.penalty = scale.penalty.unwrap_or(self.penalty);
     }
 
     fn claims(&self) -> Claims {
         Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn output(&self) -> crate::Output {
-        crate::Output::Direction { max_rate: None }
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
+    fn output(&self) -> crate::methods::Output {
+        crate::methods::Output::Direction { penalty: None }
     }
 }
 
@@ -145,7 +125,7 @@ fn step_program(rho: f64, session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let kept = self.warm.of(state)?;
         let [w, count] = kept.groups;
         self.start.place(&state.lambda, &state.theta, key)?;
@@ -153,7 +133,7 @@ impl Estimator for Prepared {
             w.copy_from(&state.theta)?;
         }
         let so_far = number(&count)?;
-        self.inner.place(&mut self.step)?;
+        self.inner.place(&mut self.step, gamma)?;
         self.step.bind_point(&state.lambda, &state.theta, key)?;
         self.step.bind("w", &w)?;
         self.step.set_numbers("penalty", [self.settings.penalty * (so_far + 1.0).powf(self.settings.power)])?;
@@ -169,10 +149,5 @@ impl Estimator for Prepared {
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.warm.of(state)?.groups[0].copy_from(theta)?;
         state.theta.copy_from(theta)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

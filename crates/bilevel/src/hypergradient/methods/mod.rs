@@ -6,6 +6,7 @@ pub(crate) mod bome;
 pub(crate) mod covariance;
 pub(crate) mod d_tfbo;
 pub(crate) mod es;
+pub(crate) mod evidence;
 pub(crate) mod f2sa;
 pub(crate) mod fg2u;
 pub(crate) mod fmd;

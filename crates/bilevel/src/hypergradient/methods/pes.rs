@@ -11,37 +11,24 @@
 //! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative with
 //! respect to λ. Its variance grows with the number of windows.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::error::require;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::methods::es::{directions, ending_program, move_program, sums};
-use crate::hypergradient::parts::implicit::count;
-use crate::hypergradient::parts::warm::{Kept, Like, Warm, each, number, set_number};
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, not_applicable, outer_loss, positive};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::parts::warm::{Kept, each};
+use crate::hypergradient::paths::must_have_outer_loss;
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{not_applicable, outer_loss};
 
 /// Settings of persistent evolution strategies.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, Method, Pes, Problem, Session, Variable};
+/// use bilevel::methods::Pes;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // Two windows of a step of ½ from θ = 0 end at λ/2 and 3λ/4, whose mean has the derivative 5/8.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = Pes { step: 0.5, steps: 1, windows: 2, samples: 1000, ..Pes::default() }.prepare_in(&session)?;
+/// let mut estimator = Pes { windows: 2, directions: 1000, ..Pes::default() }.prepare_in(&session, &InnerLoop::new(0.5, 1))?;
 /// let mut state = session.state(Key::from_seed(0))?;
 /// let mut window = |seed| estimator.estimate(&mut state, Key::from_seed(seed))?.value[0].item().map_err(bilevel::Error::from);
 /// assert!(((window(1)? + window(2)?) / 2.0 - 0.625).abs() < 0.1);
@@ -53,22 +40,14 @@ pub struct Pes {
     /// Size of a perturbation σ, above 0.
     pub sigma: f64,
     /// Pairs N, at least 1.
-    pub samples: usize,
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps K of a window, at least 1.
-    pub steps: usize,
+    pub directions: usize,
     /// Windows W of a training, at least 1; with 1 it is evolutionary search.
     pub windows: usize,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
 }
 
 impl Default for Pes {
     fn default() -> Self {
-        Pes { sigma: 0.001, samples: 20, step: 0.01, steps: 20, windows: 5, temperature: 0.0, noise_scale: 1.0 }
+        Pes { sigma: 0.001, directions: 20, windows: 5 }
     }
 }
 
@@ -85,30 +64,24 @@ struct Prepared {
 }
 
 impl Method for Pes {
-    fn name(&self) -> &'static str {
-        "pes"
-    }
+    named!("pes");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Pes { sigma, samples, step, steps, windows, temperature, noise_scale } = *self;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        let Pes { sigma, directions, windows } = *self;
         positive("sigma", sigma)?;
-        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
+        require((1..=u32::MAX as usize).contains(&directions), "directions", directions, "at least 1 and below 2³²")?;
         count("windows", windows, 1)?;
-        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?;
+        inner.check_for(self)?;
         self.applies(session.problem())?;
-        let groups = [Like::Theta, Like::ManyTheta(2 * samples), Like::ManyLambda(samples), Like::Number];
+        let groups = [Like::Theta, Like::ManyTheta(2 * directions), Like::ManyLambda(directions), Like::Number];
         Ok(Box::new(Prepared {
             settings: *self,
-            inner,
+            inner: *inner,
             forward: inner.walk(session)?,
             outer: outer_loss(session)?,
             moving: move_program(session)?,
             gather: gather_program(session)?,
-            ending: ending_program(samples, session)?,
+            ending: ending_program(directions, session)?,
             warm: Warm::new(session, groups),
         }))
     }
@@ -120,19 +93,27 @@ impl Method for Pes {
                           hypergradient; use es, whose only window is the whole training";
             return not_applicable(self.name(), reason);
         }
-        Ok(())
+        must_have_outer_loss(self.name(), problem)
+    }
+
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { any_optimizer: false, windows: self.windows, ..LoopUse::PLAIN }
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 20)
+    }
+
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        InnerLoop { steps: task.steps.div_ceil(self.windows.max(1)), ..self.loop_use().adapt(task) }
+    }
+
+    fn converge(&mut self, _: &Scale) {
+        self.directions = Scale::DIRECTIONS;
     }
 
     fn claims(&self) -> Claims {
         Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps.div_ceil(self.windows));
     }
 }
 
@@ -154,8 +135,8 @@ fn gather_program(session: &Session) -> Result<Routine> {
 
 impl Prepared {
     /// f after one window from this θ, which is left where it ends.
-    fn window(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<f64> {
-        self.inner.place(&mut self.forward)?;
+    fn window(&mut self, lambda: &Leaves, theta: &Leaves, (key, gamma): (Key, f64)) -> Result<f64> {
+        self.inner.place(&mut self.forward, gamma)?;
         self.forward.bind_point(lambda, theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         self.outer.bind_point(lambda, theta, key)?;
@@ -173,8 +154,8 @@ impl Prepared {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let Pes { sigma, samples, windows, .. } = self.settings;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let Pes { sigma, directions, windows } = self.settings;
         let kept = self.warm.of(state)?;
         let [origin, pairs, a, so_far] = &kept.groups;
         let done = number(so_far)?;
@@ -190,12 +171,12 @@ impl Estimator for Prepared {
         self.moving.bind_lambda(&state.lambda)?;
         let moved = self.moving.outputs("moved")?;
         let particles = each(pairs, &state.theta);
-        for (sample, (pair, a)) in (0..samples as u32).zip(particles.chunks(2).zip(each(a, &state.lambda))) {
+        for (sample, (pair, a)) in (0..directions as u32).zip(particles.chunks(2).zip(each(a, &state.lambda))) {
             let mut ends = [0.0; 2];
             for ((end, theta), by) in ends.iter_mut().zip(pair).zip([sigma, -sigma]) {
                 self.moving.set_numbers("by", [by])?;
                 self.moving.run(sample..sample + 1)?;
-                *end = self.window(&moved, theta, key)?;
+                *end = self.window(&moved, theta, (key, gamma))?;
             }
             self.gather.bind("a", &a)?;
             self.gather.set_numbers("slope", [(ends[0] - ends[1]) / (2.0 * sigma)])?;
@@ -205,12 +186,12 @@ impl Estimator for Prepared {
         self.ending.bind("square", &square)?;
         let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
         self.ending.run(0..1)?;
-        let outer_loss = self.window(&state.lambda.clone(), &state.theta.clone(), key)?;
+        let outer_loss = self.window(&state.lambda.clone(), &state.theta.clone(), (key, gamma))?;
         set_number(so_far, done + 1.0)?;
-        let loops = 2 * samples as u64 + 1;
+        let loops = 2 * directions as u64 + 1;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
         let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);
-        let standard_error = (samples > 1).then_some(error);
+        let standard_error = (directions > 1).then_some(error);
         Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
     }
 
@@ -219,10 +200,5 @@ impl Estimator for Prepared {
         kept.groups[0].copy_from(theta)?;
         set_number(&kept.groups[3], 0.0)?;
         state.theta.copy_from(theta)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

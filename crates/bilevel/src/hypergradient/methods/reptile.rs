@@ -5,53 +5,28 @@
 //! Where several tasks train side by side, each from a copy of λ, θᵀ is the mean of where they end. No derivative of f is taken; f is
 //! only looked at.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::health::probe::InnerTime;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::optimizer::InnerOptimizer;
-use crate::inner::walk::{InnerLoop, Start, not_applicable, starts_at_copies_of_lambda};
-use crate::problem::AnyProblem;
-use crate::truth::{Claims, Condition, Promise};
-use bilevel_graph::{Graph, Program};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{Start, not_applicable, starts_at_copies_of_lambda};
 
 /// Settings of Reptile.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Reptile, Session, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::methods::Reptile;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square() / 2.0)
 ///     .outer(|_, _, t| t.0.square())
 ///     .start(|_, l| *l)
 ///     .build()
 ///     .unwrap();
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut estimator = Reptile { step: 0.5, steps: 1, ..Reptile::default() }.prepare_in(&session).unwrap();
+/// let mut estimator = Reptile::default().prepare_in(&session, &InnerLoop::new(0.5, 1)).unwrap();
 /// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.5, "from 1 to 0.5");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Reptile {
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
-    /// How the inner loop steps.
-    pub optimizer: InnerOptimizer,
-}
-
-impl Default for Reptile {
-    fn default() -> Self {
-        Reptile { step: 0.01, steps: 100, optimizer: InnerOptimizer::Sgd }
-    }
-}
+pub struct Reptile {}
 
 struct Prepared {
     inner: InnerLoop,
@@ -61,19 +36,13 @@ struct Prepared {
 }
 
 impl Method for Reptile {
-    fn name(&self) -> &'static str {
-        "reptile"
-    }
+    named!("reptile");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 0.0, 1)?.with_optimizer(self.optimizer)?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         self.applies(session.problem())?;
         let (forward, outer) = (inner.walk(session)?, outer_program(session)?);
-        Ok(Box::new(Prepared { inner, start: Start::new(session)?, forward, outer }))
+        Ok(Box::new(Prepared { inner: *inner, start: Start::new(session)?, forward, outer }))
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
@@ -85,20 +54,16 @@ impl Method for Reptile {
         not_applicable(self.name(), reason)
     }
 
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { noise: Noise::Never, ..LoopUse::PLAIN }
+    }
+
     fn claims(&self) -> Claims {
         Claims { promise: Promise::Descent, training: true, only: Some(Condition::SameLosses), ..Claims::default() }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
-    }
-
-    fn output(&self) -> crate::Output {
-        crate::Output::Direction { max_rate: None }
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
+    fn output(&self) -> crate::methods::Output {
+        crate::methods::Output::Direction { penalty: None }
     }
 }
 
@@ -115,9 +80,9 @@ fn outer_program(session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
-        self.inner.place(&mut self.forward)?;
+        self.inner.place(&mut self.forward, gamma)?;
         self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         self.outer.bind_point(&state.lambda, &state.theta, key)?;
@@ -125,10 +90,5 @@ impl Estimator for Prepared {
         self.outer.run(self.inner.last())?;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -8,31 +8,18 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::error::require;
-use crate::health::probe::InnerTime;
-use crate::hypergradient::parts::shrinking::Shrinking;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::hypergradient::vocabulary::*;
 use crate::inner::growth;
-use crate::inner::optimizer::{InnerOptimizer, Optimizer};
-use crate::inner::walk::{InnerLoop, SLOTS, Start, add_through_start, outer_gradient, through_start};
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
-use serde::{Deserialize, Serialize};
+use crate::inner::walk::{SLOTS, Start, add_through_start, outer_gradient, through_start};
+use bilevel_graph::{gradient, vjp};
 
 /// What reverse mode keeps of the inner loop.
 ///
 /// ```
-/// use bilevel::{Rmd, Storage};
+/// use bilevel::InnerLoop;
+/// use bilevel::methods::{Rmd, Storage};
 /// // Ten thousand steps in the memory of two hundred.
-/// let method = Rmd { steps: 10_000, storage: Storage::Checkpoints, ..Rmd::default() };
+/// let (method, inner) = (Rmd { storage: Storage::Checkpoints }, InnerLoop::new(0.01, 10_000));
 /// assert_eq!(method.storage, Storage::Checkpoints);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,66 +40,41 @@ pub enum Storage {
 /// Settings of reverse mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Rmd, Session, Variable};
+/// use bilevel::methods::Rmd;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
-/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
 ///     .outer(|_, _, t| t.0)
 ///     .build()
 ///     .unwrap();
-/// let method = Rmd { step: 0.25, steps: 1, ..Rmd::default() };
+/// let (method, inner) = (Rmd::default(), InnerLoop::new(0.25, 1));
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut estimator = method.prepare_in(&session, &inner).unwrap();
 /// let mut state = session.state(Key::from_seed(0)).unwrap();
 /// let h = estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rmd {
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
-    /// Temperature τ, at least 0.
-    pub temperature: f64,
-    /// Noise scale κ, at least 0.
-    pub noise_scale: f64,
     /// What is kept of the inner loop.
     pub storage: Storage,
-    /// How the inner loop steps.
-    pub optimizer: InnerOptimizer,
-    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
-    /// grow; off by default.
-    pub shrink_step: bool,
-}
-
-impl Default for Rmd {
-    fn default() -> Self {
-        Rmd {
-            step: 0.01,
-            steps: 100,
-            temperature: 0.0,
-            noise_scale: 1.0,
-            storage: Storage::All,
-            optimizer: InnerOptimizer::Sgd,
-            shrink_step: false,
-        }
-    }
 }
 
 /// Reverse mode prepared for one problem: an [`Estimator`] that also tells how much of the inner loop it holds.
 ///
 /// ```
-/// use bilevel::{Cpu, Estimator, Key, Leaf, Problem, Rmd, Session, Storage, Variable};
-/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([5], 0.0)))
+/// use bilevel::methods::{Rmd, Storage};
+/// use bilevel::{Cpu, Estimator, InnerLoop, Key, Leaf, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([5], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
 ///     .outer(|_, _, t| t.0.sum_all())
 ///     .build()
 ///     .unwrap();
-/// let method = Rmd { steps: 900, storage: Storage::Checkpoints, ..Rmd::default() };
+/// let (method, inner) = (Rmd { storage: Storage::Checkpoints }, InnerLoop::new(0.01, 900));
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut rmd = method.prepare_rmd(&session).unwrap();
+/// let mut rmd = method.prepare_rmd(&session, &inner).unwrap();
 /// rmd.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
 /// ```
@@ -130,50 +92,48 @@ pub struct PreparedRmd {
     tape: Vec<Leaves>,
     /// θ and what the optimizer remembers, on the walk forward.
     work: Leaves,
-    has_slots: bool,
 }
 
 impl Rmd {
-    /// First step walked back, and the length of the stretches from there on.
-    fn stretches(&self) -> (usize, usize) {
+    /// First of so many steps walked back, and the length of the stretches from there on.
+    fn stretches(&self, steps: usize) -> (usize, usize) {
         match self.storage {
-            Storage::All => (0, self.steps),
+            Storage::All => (0, steps),
             Storage::Checkpoints => {
-                let root = self.steps.isqrt();
-                (0, if root * root < self.steps { root + 1 } else { root })
+                let root = steps.isqrt();
+                (0, if root * root < steps { root + 1 } else { root })
             }
-            Storage::Truncated(last) => (self.steps.saturating_sub(last), last.min(self.steps)),
+            Storage::Truncated(last) => (steps.saturating_sub(last), last.min(steps)),
         }
     }
 
-    /// As [`Method::prepare`], with the type that tells its memory.
-    pub fn prepare_rmd(&self, session: &Session) -> Result<PreparedRmd> {
-        let inner = InnerLoop::at_least(self.step, self.steps, self.temperature, self.noise_scale, 1)?
-            .with_optimizer(self.optimizer)?;
+    /// As [`Method::compile`], with the type that tells its memory.
+    pub fn prepare_rmd(&self, session: &Session, inner: &InnerLoop) -> Result<PreparedRmd> {
+        inner.check_for(self)?;
         if let Storage::Truncated(last) = self.storage {
-            require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
+            require(last > 0, "storage", last, "Truncated to at least 1 step")?;
         }
         let problem = session.problem();
         let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
-        let held = theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches().1 as u128 };
+        let held =
+            theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches(inner.steps).1 as u128 };
         let must = "few enough to keep θ of every step in memory; otherwise set storage to checkpoints, which keeps √T of \
                     them";
         require(
             session.executor().free_bytes().is_none_or(|free| held <= free as u128),
             "steps",
-            self.steps as f64,
+            inner.steps as f64,
             must,
         )?;
-        let reaches_start = self.stretches().0 == 0;
+        let reaches_start = self.stretches(inner.steps).0 == 0;
         Ok(PreparedRmd {
             settings: *self,
-            inner,
+            inner: *inner,
             session: session.clone(),
             start: Start::new(session)?,
             forward: inner.walk(session)?,
             outer: outer_gradient(session)?,
-            backward: backward_program(&inner, session)?,
-            has_slots: !self.optimizer.slots().is_empty(),
+            backward: backward_program(inner, session)?,
             through: if reaches_start { through_start(session)? } else { None },
             marks: vec![],
             tape: vec![],
@@ -183,37 +143,14 @@ impl Rmd {
 }
 
 impl Method for Rmd {
-    fn name(&self) -> &'static str {
-        "rmd"
-    }
+    named!("rmd");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let prepared = Box::new(self.prepare_rmd(session)?);
-        Ok(if self.shrink_step {
-            Box::new(Shrinking::new(prepared, (self.step, self.steps), session)?)
-        } else {
-            prepared
-        })
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(self.prepare_rmd(session, inner)?))
     }
 
     fn claims(&self) -> Claims {
         Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(
-            InnerTime::new(self.step, self.steps)
-                .with_noise(self.temperature, self.noise_scale)
-                .with_optimizer(self.optimizer),
-        )
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -229,7 +166,7 @@ fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let (lambda, theta) = (&trace.lambda, &trace.theta);
     let InnerLoss { loss, updates } = trace.inner_loss(theta, graph.step())?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let step = inner.step(&trace, &slope, &updates, graph.step());
+    let step = inner.one_step(&trace, &slope, &updates, graph.step());
     let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = step.slots.iter().copied().unzip();
     let (h, a) = (trace.inputs_like("h", lambda), trace.inputs_like("a", theta));
     let b = trace.inputs_like("b", &slots);
@@ -282,17 +219,17 @@ impl PreparedRmd {
 }
 
 impl Estimator for PreparedRmd {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        let (first, length) = self.settings.stretches();
-        let steps = self.settings.steps;
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
+        let steps = self.inner.steps;
+        let (first, length) = self.settings.stretches(steps);
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
         let executor = self.session.executor();
         let leaves = state.theta.len();
-        self.inner.place(&mut self.forward)?;
-        self.inner.place(&mut self.backward)?;
+        self.inner.place(&mut self.forward, gamma)?;
+        self.inner.place(&mut self.backward, gamma)?;
         if self.work.is_empty() {
-            let slots = if self.has_slots { self.forward.inputs(SLOTS)? } else { Leaves::default() };
+            let slots = if self.inner.has_slots() { self.forward.inputs(SLOTS)? } else { Leaves::default() };
             self.work = state.theta.zeros_like(executor)?.iter().chain(slots.iter()).cloned().collect();
         }
         let (theta, slots) = parts(&self.work, leaves);
@@ -300,7 +237,7 @@ impl Estimator for PreparedRmd {
         theta.copy_from(&state.theta)?;
         slots.zero()?;
         self.forward.bind_point(&state.lambda, &theta, key)?;
-        if self.has_slots {
+        if self.inner.has_slots() {
             self.forward.bind(SLOTS, &slots)?;
             self.backward.zeroed("b")?;
         }
@@ -337,7 +274,7 @@ impl Estimator for PreparedRmd {
             for t in (from..to).rev() {
                 let (theta, slots) = parts(&self.tape[t - from], leaves);
                 self.backward.bind_theta(&theta)?;
-                if self.has_slots {
+                if self.inner.has_slots() {
                     self.backward.bind(SLOTS, &slots)?;
                 }
                 self.backward.run(t as u32..t as u32 + 1)?;
@@ -356,13 +293,8 @@ impl Estimator for PreparedRmd {
             losses: 0,
         };
         let mut found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss).blaming(Cause::AdjointGrowing);
-        let plain = (!self.has_slots).then(|| self.inner.gamma());
+        let plain = (!self.inner.has_slots()).then_some(gamma);
         growth::read(&self.backward, plain, &mut found.diagnostics)?;
         Ok(found)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -12,26 +12,11 @@
 //! table again after as many steps as there are minibatches of both losses, so that the work of a step is still that of a few rows.
 //! It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::minibatches::Minibatches;
 use crate::hypergradient::parts::penalty::carry;
 use crate::hypergradient::parts::single_loop::{Products, less, step_of_v};
-use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, MemoryTable, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program, Tensor};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 
 /// Settings of SABA.
 ///
@@ -39,34 +24,24 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Array, Cpu, Key, Leaf, Method, Problem, Saba, Session, Variable};
+/// use bilevel::methods::Saba;
+/// use bilevel::{Array, Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) is λ times the mean of x, 2.5; f = ½θ², so the hypergradient is 6.25λ whatever the minibatches.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .data("x", Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0])?)
 ///     .inner(|s, l, t| (t.0 - l.0 * s.data("x").take(s.epochs(4, 1))).square().mean_all() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = Saba { step: 0.2, steps: 10 }.prepare_in(&session)?;
+/// let mut estimator = Saba::default().prepare_in(&session, &InnerLoop::new(0.2, 10))?;
 /// let mut state = session.state(Key::from_seed(0))?;
 /// let found = (0..50).map(|k| estimator.estimate(&mut state, Key::from_seed(k))).last().unwrap()?;
 /// assert!((found.value[0].item()? - 12.5).abs() < 1e-9);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Saba {
-    /// Step γ of θ and of v, above 0.
-    pub step: f64,
-    /// Steps T of both, at least 1; 1 in the published method.
-    pub steps: usize,
-}
-
-impl Default for Saba {
-    fn default() -> Self {
-        Saba { step: 0.01, steps: 1 }
-    }
-}
+pub struct Saba {}
 
 struct Prepared {
     inner: InnerLoop,
@@ -88,16 +63,10 @@ const INNER: usize = 3;
 const MEANS: [&str; 5] = ["mean_slope", "mean_hessian", "mean_mixed", "mean_f_theta", "mean_f_lambda"];
 
 impl Method for Saba {
-    fn name(&self) -> &'static str {
-        "saba"
-    }
+    named!("saba");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         let minibatches = Minibatches::of(self.name(), session.problem())?;
         let Minibatches { inner: n, outer: m } = minibatches;
         let layout = [
@@ -119,35 +88,31 @@ impl Method for Saba {
         let outer = theta + 2 * theta + lambda;
         let tables = [theta..outer, outer..outer + theta + lambda];
         Ok(Box::new(Prepared {
-            inner,
+            inner: *inner,
             minibatches,
             start: Start::new(session)?,
-            fill: step_program(&inner, minibatches, session, false)?,
+            fill: step_program(inner, minibatches, session, false)?,
             average: average_program(minibatches, session)?,
-            step: step_program(&inner, minibatches, session, true)?,
+            step: step_program(inner, minibatches, session, true)?,
             warm: Warm::new(session, layout),
             tables: tables.map(|leaves| MemoryTable { leaves, changed: vec![] }),
         }))
-    }
-
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         Minibatches::of(self.name(), problem).map(|_| ())
     }
 
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 1)
+    }
+
     fn claims(&self) -> Claims {
         Claims { minimum: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -190,7 +155,7 @@ fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves:
         return Routine::new(&builder.build()?, session);
     };
     if moves {
-        builder = inner.step(&trace, slope, &found.updates, graph.step()).carry(builder);
+        builder = inner.one_step(&trace, slope, &found.updates, graph.step()).carry(builder);
         builder = carry(builder, &v, &step_of_v(&trace, &v, &less(hessian, f_theta)));
         for (leaf, h) in less(f_lambda, mixed).into_iter().enumerate() {
             builder = builder.output(format!("h.{leaf}"), h);
@@ -221,7 +186,7 @@ fn bind(routine: &mut Routine, groups: &[(&str, &Leaves)]) -> Result<()> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let kept = self.warm.of(state)?;
         let [v, memory @ .., since] = &kept.groups;
         let groups: Vec<(&str, &Leaves)> = TABLES.into_iter().chain(MEANS).zip(memory).collect();
@@ -241,7 +206,7 @@ impl Estimator for Prepared {
             }
         }
         bind(&mut self.average, &groups)?;
-        self.inner.place(&mut self.step)?;
+        self.inner.place(&mut self.step, gamma)?;
         self.step.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
         self.step.bind("v", v)?;
         bind(&mut self.step, &groups)?;
@@ -272,10 +237,5 @@ impl Estimator for Prepared {
 
     fn tables(&self) -> &[MemoryTable] {
         &self.tables
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -9,22 +9,10 @@
 //! Hessian. What it approximates is the derivative through one more step of training, f_λ − f_θᵀ·(∂u/∂g)·C: the indirect term is
 //! about γ times the curvature of what it should be, and turned where curvatures differ.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::norms::LazyNorm;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, as_variables, or_zeros};
-use crate::health::probe::InnerTime;
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::optimizer::{InnerOptimizer, Optimizer};
-use crate::inner::walk::{InnerLoop, SLOTS, Start, outer_gradient, positive};
-use crate::truth::{Claims, Condition};
-use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
-use serde::{Deserialize, Serialize};
+use crate::compiled::trace::as_variables;
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{SLOTS, Start, outer_gradient};
+use bilevel_graph::{gradient, vjp};
 
 /// Settings of SAMA.
 ///
@@ -32,15 +20,16 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Sama, Session, Variable};
+/// use bilevel::methods::Sama;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ²: through one more step of 0.5, half the hypergradient λ.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let method = Sama { step: 0.5, steps: 100, ..Sama::default() };
-/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let (method, inner) = (Sama::default(), InnerLoop::new(0.5, 100));
+/// let h = method.prepare_in(&session, &inner)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item()? - 1.0).abs() < 1e-12);
 /// assert_eq!(h.oracles.hessian_products + h.oracles.mixed_products, 0);
 /// # Ok::<(), bilevel::Error>(())
@@ -48,26 +37,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sama {
-    /// Inner step γ, above 0.
-    pub step: f64,
-    /// Inner steps T, at least 1.
-    pub steps: usize,
     /// How far θ is moved to either side for the difference, above 0.
     pub radius: f64,
-    /// How the inner loop steps.
-    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Sama {
     fn default() -> Self {
-        Sama { step: 0.01, steps: 100, radius: 0.01, optimizer: InnerOptimizer::Sgd }
+        Sama { radius: 0.01 }
     }
 }
 
 struct Prepared {
     radius: f64,
     inner: InnerLoop,
-    remembers: bool,
     start: Start,
     walk: Routine,
     outer: Routine,
@@ -77,46 +59,35 @@ struct Prepared {
 }
 
 impl Method for Sama {
-    fn name(&self) -> &'static str {
-        "sama"
-    }
+    named!("sama");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("radius", self.radius)?;
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?.with_optimizer(self.optimizer)?;
+        inner.check_for(self)?;
         Ok(Box::new(Prepared {
             radius: self.radius,
-            inner,
-            remembers: !self.optimizer.slots().is_empty(),
+            inner: *inner,
             start: Start::new(session)?,
             walk: inner.walk(session)?,
             outer: outer_gradient(session)?,
-            adapting: adapting_program(&inner, session)?,
+            adapting: adapting_program(inner, session)?,
             difference: difference_program(session)?,
             norm: LazyNorm::new(session.executor()),
         }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse { noise: Noise::Never, fewest_samples: 1, ..LoopUse::MINIMUM }
+    }
+
+    fn tune(&mut self, task: InnerLoop, curvature: f64) -> InnerLoop {
+        // The indirect term is γ × curvature times its right size, which this step brings close to 1.
+        InnerLoop { step: task.step.max(1.0 / curvature), ..self.loop_use().adapt(task) }
     }
 
     fn claims(&self) -> Claims {
         // Exact where 1/γ is every curvature, so that one step of training is all of it.
         Claims { minimum: true, only: Some(Condition::OneCurvature), ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        // The indirect term is γ × curvature times its right size, which this step brings close to 1.
-        (self.step, self.steps) = (suited.step.max(1.0 / suited.curvature), suited.steps);
     }
 }
 
@@ -128,7 +99,7 @@ fn adapting_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let f_theta = trace.inputs_like("f_theta", theta);
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = as_variables(&or_zeros(gradient(loss, theta)?, theta));
-    let taken = inner.step(&trace, &slope, &updates, step);
+    let taken = inner.one_step(&trace, &slope, &updates, step);
     let by = or_zeros(vjp(&taken.next(), &f_theta, &slope)?, theta);
     let mut builder = f_theta.iter().fold(Program::builder(&graph), |builder, &f| builder.keep_input(f));
     builder = taken.slots.iter().fold(builder, |builder, (slot, _)| builder.keep_input(*slot));
@@ -160,19 +131,19 @@ fn difference_program(session: &Session) -> Result<Routine> {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let (lambda, theta) = (&state.lambda, &state.theta);
         self.start.place(lambda, theta, key)?;
-        self.inner.place(&mut self.walk)?;
+        self.inner.place(&mut self.walk, gamma)?;
         self.walk.bind_point(lambda, theta, key)?;
         self.walk.run(0..self.inner.steps as u32)?;
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
         self.outer.bind_point(lambda, theta, key)?;
         self.outer.run(self.inner.last())?;
-        self.inner.place(&mut self.adapting)?;
+        self.inner.place(&mut self.adapting, gamma)?;
         self.adapting.bind_point(lambda, theta, key)?;
         self.adapting.bind("f_theta", &f_theta)?;
-        if self.remembers {
+        if self.inner.has_slots() {
             self.adapting.bind(SLOTS, &self.walk.inputs(SLOTS)?)?;
         }
         let v = self.adapting.outputs("v")?;
@@ -185,13 +156,8 @@ impl Estimator for Prepared {
         self.difference.set_numbers("epsilon", [if size == 0.0 { 1.0 } else { self.radius / size }])?;
         let value = self.difference.fresh_outputs("h")?;
         self.difference.run(self.inner.last())?;
-        let inner_gradients = self.inner.steps as u64 + 2 + self.remembers as u64;
+        let inner_gradients = self.inner.steps as u64 + 2 + self.inner.has_slots() as u64;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
         Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -8,26 +8,11 @@
 //! It needs no table: what is kept are θ, v, D and u of the step before. As λ, θ and v settle, differences go to 0 and with them the
 //! variance of the estimates. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::Trace;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::minibatches::Minibatches;
 use crate::hypergradient::parts::penalty::carry;
 use crate::hypergradient::parts::single_loop::{Products, step_of_v};
-use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
-use crate::inner::walk::{InnerLoop, Start};
-use crate::problem::AnyProblem;
-use crate::truth::Claims;
-use crate::{Cause, Result};
-use bilevel_graph::{DType, Graph, Program};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 
 /// Settings of SRBA.
 ///
@@ -35,35 +20,26 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Array, Cpu, Key, Leaf, Method, Problem, Session, Srba, Variable};
+/// use bilevel::methods::Srba;
+/// use bilevel::{Array, Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) is λ times the mean of x, 2.5; f = ½θ², so the hypergradient is 6.25λ whatever the minibatches.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .data("x", Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0])?)
 ///     .inner(|s, l, t| (t.0 - l.0 * s.data("x").take(s.epochs(4, 1))).square().mean_all() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = Srba { step: 0.2, steps: 10, period: 8 }.prepare_in(&session)?;
+/// let mut estimator = Srba { period: 8 }.prepare_in(&session, &InnerLoop::new(0.2, 10))?;
 /// let mut state = session.state(Key::from_seed(0))?;
 /// let found = (0..50).map(|k| estimator.estimate(&mut state, Key::from_seed(k))).last().unwrap()?;
 /// assert!((found.value[0].item()? - 12.5).abs() < 1e-9);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Srba {
-    /// Step γ of θ and of v, above 0.
-    pub step: f64,
-    /// Steps T of both, at least 1; 1 in the published method.
-    pub steps: usize,
     /// Steps p from one look at all minibatches to the next; 0, the default, for as many as there are minibatches of both losses.
     pub period: usize,
-}
-
-impl Default for Srba {
-    fn default() -> Self {
-        Srba { step: 0.01, steps: 1, period: 0 }
-    }
 }
 
 struct Prepared {
@@ -82,48 +58,38 @@ struct Prepared {
 const DIRECTION: [&str; 3] = ["d_theta", "d_v", "d_lambda"];
 
 impl Method for Srba {
-    fn name(&self) -> &'static str {
-        "srba"
-    }
+    named!("srba");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
+        inner.check_for(self)?;
         let minibatches = Minibatches::of(self.name(), session.problem())?;
         let (theta, lambda) = (Like::Theta, Like::Lambda);
         Ok(Box::new(Prepared {
-            inner,
+            inner: *inner,
             period: if self.period == 0 { minibatches.inner + minibatches.outer } else { self.period },
             minibatches,
             start: Start::new(session)?,
             by_inner: part_program(session, true)?,
             by_outer: part_program(session, false)?,
-            moving: moving_program(&inner, session)?,
+            moving: moving_program(inner, session)?,
             warm: Warm::new(session, [theta, theta, theta, lambda, theta, theta, lambda, Like::Number]),
         }))
-    }
-
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         Minibatches::of(self.name(), problem).map(|_| ())
     }
 
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 1)
+    }
+
     fn claims(&self) -> Claims {
         Claims { minimum: true, minibatches: true, ..Claims::default() }
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
     }
 
     fn shares_passes(&self) -> bool {
@@ -164,7 +130,7 @@ fn moving_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let likes = [&trace.theta, &trace.theta, &trace.lambda];
     let [d_theta, d_v, d_lambda] = std::array::from_fn(|i| trace.inputs_like(DIRECTION[i], likes[i]));
     let none = vec![None; d_theta.len()];
-    let mut builder = inner.step(&trace, &d_theta, &none, graph.step()).carry(Program::builder(&graph));
+    let mut builder = inner.one_step(&trace, &d_theta, &none, graph.step()).carry(Program::builder(&graph));
     builder = carry(builder, &v, &step_of_v(&trace, &v, &d_v));
     for (i, d) in d_lambda.into_iter().enumerate() {
         builder = builder.output(format!("h.{i}"), d);
@@ -190,7 +156,7 @@ impl Prepared {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let [v, d_theta, d_v, d_lambda, theta_before, v_before, lambda_before, so_far] = self.warm.of(state)?.groups;
         self.start.place(&state.lambda, &state.theta, key)?;
         let d = [d_theta, d_v, d_lambda];
@@ -205,7 +171,7 @@ impl Estimator for Prepared {
         let mut done = number(&so_far)?;
         let here = [&state.lambda, &state.theta, &v];
         let before = [&lambda_before, &theta_before, &v_before];
-        self.inner.place(&mut self.moving)?;
+        self.inner.place(&mut self.moving, gamma)?;
         self.moving.bind_point(&state.lambda, &state.theta, key)?;
         self.moving.bind("v", &v)?;
         let value = self.moving.fresh_outputs("h")?;
@@ -238,10 +204,5 @@ impl Estimator for Prepared {
             losses: 0,
         };
         Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.scale(factor);
-        Ok(())
     }
 }

@@ -11,20 +11,8 @@
 //! its bias is O(1/σ). At a λ that moves, σ multiplies how far training lags behind: with a large penalty take many
 //! steps, or an outer rate well below 1/σ.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::health::probe::InnerTime;
 use crate::hypergradient::parts::penalty::{Pace, Penalised};
-use crate::hypergradient::parts::warm::{Like, Warm};
-use crate::hypergradient::paths::Path;
-use crate::hypergradient::settings::SettingsRecord;
-use crate::hypergradient::{Estimator, Hypergradient, Method, Suited};
-use crate::inner::walk::{InnerLoop, positive};
-use crate::truth::{Claims, Promise, Settling};
-use serde::{Deserialize, Serialize};
+use crate::hypergradient::vocabulary::*;
 
 /// Settings of V-PBGD.
 ///
@@ -32,14 +20,15 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Session, VPbgd, Variable};
+/// use bilevel::methods::VPbgd;
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ; with the penalty σ it is λ·σ/(σ + 1).
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let mut estimator = VPbgd { step: 0.5, penalty: 9.0, ..VPbgd::default() }.prepare_in(&session)?;
+/// let mut estimator = VPbgd { penalty: 9.0 }.prepare_in(&session, &InnerLoop::new(0.5, 10))?;
 /// let mut state = session.state(Key::from_seed(0))?;
 /// let h = (0..100).map(|_| estimator.estimate(&mut state, Key::from_seed(0))).last().unwrap()?;
 /// assert!((h.value[0].item()? - 1.8).abs() < 1e-12);
@@ -49,17 +38,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VPbgd {
-    /// Step γ of θ and of y, above 0.
-    pub step: f64,
-    /// Steps T of θ, at least 1; y takes one.
-    pub steps: usize,
     /// The penalty σ, above 0.
     pub penalty: f64,
 }
 
 impl Default for VPbgd {
     fn default() -> Self {
-        VPbgd { step: 0.01, steps: 10, penalty: 10.0 }
+        VPbgd { penalty: 10.0 }
     }
 }
 
@@ -70,57 +55,50 @@ struct Prepared {
 }
 
 impl Method for VPbgd {
-    fn name(&self) -> &'static str {
-        "v-pbgd"
-    }
+    named!("v-pbgd");
 
-    fn settings(&self) -> SettingsRecord {
-        SettingsRecord::of(self.name(), self)
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         positive("penalty", self.penalty)?;
-        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
-        let penalised = Penalised::new(session, inner, Pace::Once)?;
+        inner.check_for(self)?;
+        let penalised = Penalised::new(session, *inner, Pace::Once)?;
         Ok(Box::new(Prepared { penalty: self.penalty, penalised, warm: Warm::new(session, [Like::Theta]) }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        path != Path::Start
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::OWN_STEPS
+    }
+
+    fn usual_loop(&self) -> InnerLoop {
+        InnerLoop::new(0.01, 10)
+    }
+
+    fn tune(&mut self, task: InnerLoop, curvature: f64) -> InnerLoop {
+        // y takes a single step, and so the largest that is surely stable; the outer loss adds some curvature.
+        InnerLoop { step: task.step.max(0.5 / curvature), ..self.loop_use().adapt(task) }
+    }
+
+    fn converge(&mut self, scale: &Scale) {
+        self.penalty = scale.penalty.unwrap_or(self.penalty);
     }
 
     fn claims(&self) -> Claims {
         Claims { promise: Promise::InversePenalty, settling: Settling::StepByStep, minimum: true, ..Claims::default() }
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
-    }
-
-    fn output(&self) -> crate::Output {
+    fn output(&self) -> crate::methods::Output {
         // The published step moves λ and y together: y by γ on L_T + f/σ is γ/σ on f + σ·L_T.
-        crate::Output::Direction { max_rate: Some(self.step / self.penalty) }
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        // y takes a single step, and so the largest that is surely stable; the outer loss adds some curvature.
-        (self.step, self.steps) = (suited.step.max(0.5 / suited.curvature), suited.steps);
+        crate::methods::Output::Direction { penalty: Some(self.penalty) }
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let kept = self.warm.of(state)?;
-        self.penalised.advance(state, (&kept.groups[0], kept.fresh), self.penalty, key)
+        self.penalised.advance(state, (&kept.groups[0], kept.fresh), self.penalty, (key, gamma))
     }
 
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.warm.of(state)?.groups[0].copy_from(theta)?;
         state.theta.copy_from(theta)
-    }
-
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.penalised.inner.scale(factor);
-        Ok(())
     }
 }

@@ -5,10 +5,8 @@
 //! It takes f for a first-order autoregression, which costs a few scalar operations per step and no memory. f is centred by
 //! a value it had before, so that a large f costs no digits.
 
-use crate::Result;
-use crate::compiled::routine::Routine;
-use crate::compiled::trace::Trace;
-use bilevel_graph::{ProgramBuilder, Tensor};
+use crate::hypergradient::vocabulary::*;
+use bilevel_graph::ProgramBuilder;
 
 /// Name of the numbers: the centre, which is given, and carried along the chain the last f − centre and the sums of it, its
 /// square and its lagged product.
@@ -32,25 +30,26 @@ pub fn are_enough(kept: usize) -> bool {
 /// ```
 /// use bilevel::graph::{Graph, Program};
 /// use bilevel::parts::{InnerLoop, effective_samples};
-/// use bilevel::{Cpu, Key, Leaf, Problem, Routine, Session, Trace, Variable, or_zeros};
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// use bilevel::programs::{Routine, Trace, or_zeros};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
 /// // A Langevin chain of a loss with curvature 1: neighbours are correlated by 1 − γ = 0.9.
-/// let inner = InnerLoop::new(0.1, 10_000, 1.0, 1.0)?;
+/// let inner = InnerLoop::new(0.1, 10_000).at_temperature(1.0);
 /// let graph = Graph::new();
 /// let trace = Trace::new(&graph, &problem)?;
 /// let loss = trace.inner(&trace.theta, graph.step())?;
 /// let slope = or_zeros(bilevel::graph::gradient(loss, &trace.theta)?, &trace.theta);
-/// let step = inner.step(&trace, &slope, &[None], graph.step());
+/// let step = inner.one_step(&trace, &slope, &[None], graph.step());
 /// let outer = trace.outer(&trace.theta, graph.step())?;
 /// let program = effective_samples::carry(step.carry(Program::builder(&graph)), &trace, outer).build()?;
 /// let mut chain = Routine::new(&program, &session)?;
 ///
 /// let state = session.state(Key::from_seed(0))?;
-/// inner.place(&mut chain)?;
+/// inner.place(&mut chain, inner.step)?;
 /// chain.bind_point(&state.lambda, &state.theta, Key::from_seed(0))?;
 /// effective_samples::begin(&mut chain, 0.0)?;
 /// chain.run(0..10_000)?;

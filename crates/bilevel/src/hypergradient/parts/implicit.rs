@@ -4,29 +4,20 @@
 //! Every derivative of one hypergradient is taken with the draw of step T, one past the inner loop's steps 0 … T−1, so that
 //! all products of a solve see the same minibatch and noise, and none that the inner loop saw.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
-use crate::error::require;
-use crate::hypergradient::{Hypergradient, Oracles};
-use crate::inner::walk::{InnerLoop, Start, outer_gradient};
-use crate::problem::AnyProblem;
-use crate::{Cause, Result};
-use bilevel_graph::{GaussNewton, Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
-use serde::{Deserialize, Serialize};
+use crate::compiled::norms::square_norm;
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::{Start, outer_gradient};
+use bilevel_graph::{GaussNewton, gradient, hessian_vector, mixed_vector};
 
 /// The number of the step whose draw the hypergradient uses.
 pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
-    graph.scalar(inner.steps as f64, bilevel_graph::DType::I32)
+    graph.scalar(inner.steps as f64, DType::I32)
 }
 
 /// What stands for the curvature of the inner loss in a linear solve.
 ///
 /// ```
-/// use bilevel::{CurvatureProduct, IftCg};
+/// use bilevel::methods::{CurvatureProduct, IftCg};
 /// let method = IftCg { curvature: CurvatureProduct::GaussNewton, ..IftCg::default() };
 /// assert_eq!(serde_json::to_value(method).unwrap()["curvature"], "gauss-newton");
 /// ```
@@ -46,7 +37,12 @@ pub enum CurvatureProduct {
 impl CurvatureProduct {
     /// The product with v, with the draw of the hypergradient.
     pub(crate) fn times(self, inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
-        let loss = trace.inner(&trace.theta, counter(inner, trace.graph))?;
+        self.times_at(counter(inner, trace.graph), trace, v)
+    }
+
+    /// The product with v, with the draw of this step.
+    pub(crate) fn times_at(self, step: Tensor, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
+        let loss = trace.inner(&trace.theta, step)?;
         let product = match self {
             CurvatureProduct::Hessian => hessian_vector(loss, &trace.theta, v)?,
             CurvatureProduct::GaussNewton => GaussNewton::new(loss, &trace.theta)?.times(v)?,
@@ -57,8 +53,9 @@ impl CurvatureProduct {
     /// True where the matrix is positive semidefinite by construction, wherever θ is.
     ///
     /// ```
-    /// use bilevel::{CurvatureProduct, Leaf, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.0)), Leaf(Variable::constant([3], 0.1)))
+    /// use bilevel::methods::CurvatureProduct;
+    /// use bilevel::{Leaf, Problem, Variable};
+    /// let problem = Problem::builder(Leaf(Variable::constant([3], 0.0)), Leaf(Variable::constant([3], 0.1)))
     ///     .inner(|_, l, t| (t.0.tanh() - 0.5).square().sum_all() + (l.0.exp() * t.0.square()).sum_all())
     ///     .outer(|_, _, t| t.0.square().sum_all())
     ///     .build()?;
@@ -77,7 +74,7 @@ impl CurvatureProduct {
 /// A number of loop steps from `least` on.
 pub(crate) fn count(name: &'static str, value: usize, least: usize) -> Result<()> {
     let must = if least == 0 { "below 2³¹" } else { "at least 1 and below 2³¹" };
-    require((least..=i32::MAX as usize).contains(&value), name, value as f64, must)
+    require((least..=i32::MAX as usize).contains(&value), name, value, must)
 }
 
 /// How the solution v of the linear system becomes the hypergradient: h = f_λ + \[vᵀ·J0\] − scale·vᵀC.
@@ -115,20 +112,21 @@ impl Point {
 /// The compiled parts around a linear solve: train, take the outer derivatives, and make the hypergradient of a solution.
 ///
 /// ```
+/// use bilevel::diagnostics::Cause;
 /// use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
-/// use bilevel::{Cause, Cpu, Key, Leaf, Problem, Session, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
-/// let inner = InnerLoop::new(0.5, 100, 0.0, 1.0)?;
+/// let inner = InnerLoop::new(0.5, 100);
 /// let mut implicit = Implicit::new(&session, inner, Ending { scale: 1.0, proximal: None })?;
 /// let matrix = Matrix { hessian: 1.0, identity: 0.0 };
 /// let mut solver = ConjugateGradients::new(&session, &inner, matrix, 1, false)?;
 ///
-/// let point = implicit.descend(&session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let point = implicit.descend(&session.state(Key::from_seed(0))?, Key::from_seed(0), inner.step)?;
 /// let solution = solver.solve(&point, None)?;
 /// let found = implicit.finish(point, &solution.q, solver.products(), Cause::HessianNotPositive)?;
 /// assert!((found.value[0].item()? - 2.0).abs() < 1e-12);
@@ -148,25 +146,47 @@ pub struct Implicit {
 impl Implicit {
     /// For this inner loop and this way to end.
     pub fn new(session: &Session, inner: InnerLoop, ending: Ending) -> Result<Self> {
+        Self::stopping(session, inner, ending, false)
+    }
+
+    /// The same, with an inner loop that may end at a tolerance if this is true.
+    pub(crate) fn stopping(session: &Session, inner: InnerLoop, ending: Ending, at_tolerance: bool) -> Result<Self> {
         let (last, mixed) = ending_program(session, &inner, ending)?;
         Ok(Implicit {
             inner,
             start: Start::new(session)?,
-            descent: descent_program(session, &inner, ending.proximal)?,
+            descent: descent_program(session, &inner, ending.proximal, at_tolerance)?,
             outer: outer_gradient(session)?,
             ending: last,
             mixed,
         })
     }
 
-    /// Runs the inner loop from the state's θ, and takes the outer derivatives where it ends.
-    pub fn descend(&mut self, state: &State, key: Key) -> Result<Point> {
-        let (lambda, theta) = (&state.lambda, &state.theta);
+    /// Runs the inner loop from the state's θ with steps of γ, and takes the outer derivatives where it ends.
+    pub fn descend(&mut self, state: &State, key: Key, gamma: f64) -> Result<Point> {
+        Ok(self.descend_to(state, key, gamma, None)?.0)
+    }
+
+    /// The same, until the gradient is at most the tolerance, if there is one; and the steps taken.
+    pub(crate) fn descend_to(
+        &mut self,
+        state: &State,
+        key: Key,
+        gamma: f64,
+        tolerance: Option<f64>,
+    ) -> Result<(Point, usize)> {
+        let (lambda, theta, steps) = (&state.lambda, &state.theta, self.inner.steps);
         self.start.place(lambda, theta, key)?;
-        self.inner.place(&mut self.descent)?;
+        self.inner.place(&mut self.descent, gamma)?;
         self.descent.bind_point(lambda, theta, key)?;
-        self.descent.run(0..self.inner.steps as u32)?;
-        self.here(state, key)
+        let taken = match tolerance {
+            Some(tolerance) => until_small(&mut self.descent, tolerance, steps)?,
+            None => {
+                self.descent.run(0..steps as u32)?;
+                steps
+            }
+        };
+        Ok((self.here(state, key)?, taken))
     }
 
     /// Takes the outer derivatives at the state's θ, for a method that got there by itself.
@@ -201,7 +221,25 @@ impl Implicit {
     }
 }
 
-fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) -> Result<Routine> {
+/// Steps, or iterations, between two looks at the residual. Nothing starts again there.
+pub(crate) const STRETCH: usize = 10;
+
+/// Runs a routine until the root of its output `square` is at most the tolerance, or it has made the most steps; how many it made.
+pub(crate) fn until_small(routine: &mut Routine, tolerance: f64, most: usize) -> Result<usize> {
+    let mut taken = 0;
+    while taken < most {
+        let next = (taken + STRETCH).min(most);
+        routine.run(taken as u32..next as u32)?;
+        taken = next;
+        if routine.number("square")?.sqrt() <= tolerance {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+/// A step of the inner loop; with the square of its gradient, if the loop may end at a tolerance.
+fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>, at_tolerance: bool) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (theta, step) = (&trace.theta, graph.step());
@@ -211,8 +249,11 @@ fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) 
         let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - start[i]) * rho;
         slope = slope.iter().enumerate().map(pulled).collect();
     }
-    let step = inner.step(&trace, &slope, &updates, step);
-    Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
+    let mut builder = inner.one_step(&trace, &slope, &updates, step).carry(Program::builder(&graph));
+    if at_tolerance {
+        builder = builder.output("square", square_norm(&slope).unwrap_or(graph.scalar(0.0, DType::F64)));
+    }
+    Routine::new(&builder.build()?, session)
 }
 
 /// The program, and whether it computes vᵀC.

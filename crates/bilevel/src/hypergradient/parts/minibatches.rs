@@ -4,16 +4,12 @@
 //! same step. The methods here take the steps 0 … n−1 of such a key for the numbers of n minibatches whose mean is the loss on all
 //! rows, and draw those numbers from the key of the hypergradient.
 
-use crate::Result;
-use crate::compiled::key::Key;
 use crate::compiled::purpose::Purpose;
-use crate::compiled::trace::Trace;
 use crate::hypergradient::paths::{Path, must_see};
+use crate::hypergradient::vocabulary::*;
 use crate::inner::walk::not_applicable;
-use crate::problem::AnyProblem;
 use crate::problem::feeding::finite_sum::FiniteSum;
 use crate::problem::variable::Role;
-use bilevel_graph::Graph;
 use bilevel_graph::random::fill_uniform_f64;
 
 /// The numbers of minibatches of the inner and the outer loss.

@@ -1,8 +1,11 @@
-//! Parts that several methods are made of: solvers, single loops, penalties, warm starts.
+//! Parts that several methods are made of: solvers and their combinations, single loops, penalties, warm starts.
 
+pub(crate) mod combination;
 pub mod effective_samples;
 pub(crate) mod implicit;
 pub(crate) mod minibatches;
+pub(crate) mod neumann;
+pub(crate) mod nystrom;
 pub(crate) mod penalty;
 pub(crate) mod shrinking;
 pub(crate) mod single_loop;

@@ -10,17 +10,11 @@
 //! behind: with a large penalty take many steps, or an outer rate well below 1/σ. Both losses of a step, at y and at
 //! θ, see the same draw, so that its noise cancels in the difference that σ multiplies.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, as_variables, or_zeros};
-use crate::hypergradient::{Hypergradient, Oracles};
-use crate::inner::walk::{InnerLoop, Start};
+use crate::compiled::trace::as_variables;
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
 use crate::problem::variable::Role;
-use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
+use bilevel_graph::{ProgramBuilder, gradient};
 
 /// When y moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,20 +104,20 @@ impl Penalised {
         state: &State,
         (y, fresh): (&Leaves, bool),
         penalty: f64,
-        key: Key,
+        (key, gamma): (Key, f64),
     ) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         if fresh || self.starts_from_lambda {
             y.copy_from(&state.theta)?;
         }
-        self.inner.place(&mut self.walk)?;
+        self.inner.place(&mut self.walk, gamma)?;
         self.walk.bind_point(&state.lambda, &state.theta, key)?;
         if self.pace == Pace::EveryStep {
             self.walk.bind("y", y)?;
             self.walk.set_numbers("penalty", [penalty])?;
         }
         self.walk.run(0..self.inner.steps as u32)?;
-        self.inner.place(&mut self.ending)?;
+        self.inner.place(&mut self.ending, gamma)?;
         self.ending.bind_point(&state.lambda, &state.theta, key)?;
         self.ending.bind("y", y)?;
         self.ending.set_numbers("penalty", [penalty])?;
@@ -148,7 +142,7 @@ fn both_program(session: &Session, inner: &InnerLoop) -> Result<Routine> {
     let (theta, step) = (&trace.theta, graph.step());
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let builder = inner.step(&trace, &slope, &updates, step).carry(Program::builder(&graph));
+    let builder = inner.one_step(&trace, &slope, &updates, step).carry(Program::builder(&graph));
     let (y, penalty) = (trace.inputs_like("y", theta), graph.input("penalty.0", [], session.problem().dtype));
     let next = Slopes::new(&trace, &y, step)?.penalised(&trace, &y, penalty);
     Routine::new(&carry(builder, &y, &next).build()?, session)

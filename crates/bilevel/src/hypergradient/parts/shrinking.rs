@@ -5,35 +5,27 @@
 //! hypergradient is taken again. The step stays reduced from then on; how far is part of the state, so that a resumed run
 //! continues with it.
 
-use crate::Result;
-use crate::compiled::key::Key;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
 use crate::health::final_losses::FinalLosses;
-use crate::hypergradient::{Estimator, Hypergradient, Oracles};
-use bilevel_graph::{Buffer, DType, Executor, Meta};
+use crate::hypergradient::vocabulary::*;
+use bilevel_graph::{Buffer, Executor, Meta};
 
 /// The step is not reduced below this share of what was asked for.
 const LEAST: f64 = 1.0 / 1024.0;
 /// It becomes at most so much of itself at once.
 const AT_MOST: f64 = 0.5;
 
-/// An estimator whose inner step may be reduced.
+/// An estimator whose γ may be reduced, for any method (`shrink` of the inner loop).
 pub(crate) struct Shrinking {
     estimator: FinalLosses,
     session: Session,
-    /// The inner step of the settings, and what a schedule multiplies it with.
-    step: f64,
-    scheduled: f64,
     /// Where the hypergradient began.
     before: Option<State>,
 }
 
 impl Shrinking {
-    /// For an estimator with inner steps of this size and number.
-    pub fn new(estimator: Box<dyn Estimator>, (step, steps): (f64, usize), session: &Session) -> Result<Self> {
-        let estimator = FinalLosses::around(estimator, steps, session)?;
-        Ok(Shrinking { estimator, session: session.clone(), step, scheduled: 1.0, before: None })
+    /// Around this estimator.
+    pub fn new(estimator: FinalLosses, session: &Session) -> Self {
+        Shrinking { estimator, session: session.clone(), before: None }
     }
 
     /// The state as the estimator knows it, and the share of the step that is taken, which is the last of the memory's leaves.
@@ -58,19 +50,23 @@ impl Shrinking {
     }
 }
 
+/// Puts the share behind the memory again.
+fn close(state: &mut State, within: State, share: Buffer) {
+    state.memory = within.memory.iter().cloned().chain([share]).collect();
+}
+
 fn share_leaf(executor: &dyn Executor) -> Result<Buffer> {
     Ok(executor.buffer(&Meta { dtype: DType::F64, shape: vec![] })?)
 }
 
 impl Estimator for Shrinking {
-    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let (mut within, share, mut factor) = self.open(state)?;
         self.remember(&within)?;
         let mut oracles = Oracles::default();
         loop {
-            let step = self.step * self.scheduled * factor;
-            self.estimator.scale_step(self.scheduled * factor)?;
-            let mut found = self.estimator.estimate(&mut within, key)?;
+            let step = gamma * factor;
+            let mut found = self.estimator.estimate(&mut within, key, step)?;
             oracles += found.oracles;
             // Where θ itself ran away there is nothing that could have been measured.
             let calm = match found.diagnostics.burst() {
@@ -88,13 +84,20 @@ impl Estimator for Shrinking {
             found.oracles = oracles;
             found.diagnostics.reduced_step = (factor < 1.0).then_some(step);
             share.set_item(factor)?;
-            state.memory = within.memory.iter().cloned().chain([share]).collect();
+            close(state, within, share);
             return Ok(found);
         }
     }
 
-    fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.scheduled = factor;
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        let (mut within, share, factor) = self.open(state)?;
+        self.estimator.restart(&mut within, theta)?;
+        share.set_item(factor)?;
+        close(state, within, share);
         Ok(())
+    }
+
+    fn tables(&self) -> &[MemoryTable] {
+        self.estimator.tables()
     }
 }

@@ -6,17 +6,10 @@
 //! One reverse pass over ⟨∇θL_T, v⟩ gives H·v and vᵀ·C. At a λ that does not move, (θ, v) settles where θ is the minimum of L_T
 //! and H·v = f_θ, and D_λ is the hypergradient.
 
-use crate::compiled::key::Key;
-use crate::compiled::leaves::Leaves;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
 use crate::hypergradient::parts::penalty::carry;
-use crate::hypergradient::{Hypergradient, Oracles};
-use crate::inner::walk::{InnerLoop, Start};
-use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
+use crate::hypergradient::vocabulary::*;
+use crate::inner::walk::Start;
+use bilevel_graph::{gradient, vjp};
 
 /// Everything the three directions are made of at one point, and what statistics become.
 pub(crate) struct Products {
@@ -70,9 +63,9 @@ impl SingleLoop {
     }
 
     /// Moves the state's θ, and v, by all steps; the hypergradient is D_λ of the last, before it is taken.
-    pub fn advance(&mut self, state: &State, v: &Leaves, key: Key) -> Result<Hypergradient> {
+    pub fn advance(&mut self, state: &State, v: &Leaves, (key, gamma): (Key, f64)) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
-        self.inner.place(&mut self.step)?;
+        self.inner.place(&mut self.step, gamma)?;
         self.step.bind_point(&state.lambda, &state.theta, key)?;
         self.step.bind("v", v)?;
         let value = self.step.fresh_outputs("h")?;
@@ -96,7 +89,7 @@ fn step_program(session: &Session, inner: &InnerLoop) -> Result<Routine> {
     let v = trace.inputs_like("v", &trace.theta);
     let step = graph.step();
     let found = Products::new(&trace, &v, (step, step))?;
-    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(Program::builder(&graph));
+    let builder = inner.one_step(&trace, &found.slope, &found.updates, step).carry(Program::builder(&graph));
     let mut builder = carry(builder, &v, &step_of_v(&trace, &v, &less(&found.hessian, &found.f_theta)));
     for (i, h) in less(&found.f_lambda, &found.mixed).into_iter().enumerate() {
         builder = builder.output(format!("h.{i}"), h);

@@ -1,16 +1,17 @@
 //! Linear solves with the curvature of the inner loss at a [`Point`], each one looped program.
 
-use crate::compiled::leaves::Leaves;
-use crate::compiled::norms::LazyNorm;
-use crate::compiled::routine::Routine;
-use crate::compiled::session::Session;
-use crate::compiled::trace::Trace;
-use crate::health::diagnostics::Diagnostics;
-use crate::hypergradient::parts::implicit::{CurvatureProduct, Point};
-use crate::inner::walk::InnerLoop;
-use crate::{Cause, Error, Result};
-use bilevel_graph::{DType, Graph, Program, Tensor};
+use crate::hypergradient::parts::implicit::{CurvatureProduct, Point, STRETCH};
+use crate::hypergradient::vocabulary::*;
 use std::fmt;
+
+/// A solver of A·q = f_θ at a point.
+pub(crate) trait LinearSolver: Send {
+    /// The solution, from 0 or, if the solver was compiled for it, from what is in `start`, which it overwrites.
+    fn solve_for(&mut self, point: &Point, start: Option<&Leaves>, tolerance: Option<f64>) -> Result<Solution>;
+
+    /// The likely cause of a solution that is not finite.
+    fn cause(&self) -> Cause;
+}
 
 /// Richardson's iteration z ← z − β·H·z + w·f_θ: with w = β it approaches H⁻¹·f_θ, with w = 1 the Neumann series of it over β.
 pub struct Richardson {
@@ -50,6 +51,21 @@ impl Richardson {
         self.sweep.bind("f_theta", &point.f_theta)?;
         self.sweep.bind("z", z)?;
         self.sweep.run(0..self.sweeps as u32)
+    }
+}
+
+impl LinearSolver for Richardson {
+    fn solve_for(&mut self, point: &Point, start: Option<&Leaves>, _: Option<f64>) -> Result<Solution> {
+        let z = match start {
+            Some(start) => start.clone(),
+            None => self.sweep.zeroed("z")?,
+        };
+        self.solve(point, &z)?;
+        Ok(Solution::after(z, self.sweeps))
+    }
+
+    fn cause(&self) -> Cause {
+        Cause::SolveStepTooLarge
     }
 }
 
@@ -196,6 +212,16 @@ impl ConjugateGradients {
     }
 }
 
+impl LinearSolver for ConjugateGradients {
+    fn solve_for(&mut self, point: &Point, start: Option<&Leaves>, tolerance: Option<f64>) -> Result<Solution> {
+        self.solve_to(point, start, tolerance.map_or((0.0, self.sweeps), |tolerance| (tolerance, STRETCH)))
+    }
+
+    fn cause(&self) -> Cause {
+        Cause::HessianNotPositive
+    }
+}
+
 /// What a solve found, and what it met on the way.
 pub struct Solution {
     /// The solution, in memory that the next solve overwrites where it was not given any.
@@ -206,6 +232,13 @@ pub struct Solution {
     pub products: usize,
     /// The residual that is left, and the least curvature on the way.
     pub diagnostics: Diagnostics,
+}
+
+impl Solution {
+    /// Of a solver that makes a fixed number of products.
+    pub(crate) fn after(q: Leaves, products: usize) -> Self {
+        Solution { q, ended: Ended::OutOfSweeps, products, diagnostics: Diagnostics::default() }
+    }
 }
 
 /// How a solve by conjugate gradients ended.

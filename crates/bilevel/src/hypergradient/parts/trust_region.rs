@@ -9,10 +9,8 @@
 //! as a z of finite mean can never do for long, so that a chain that contracts on average leaves the region a few times
 //! at most, whatever it meets on its way, and one that contracts at every step never does.
 
-use crate::Result;
-use crate::compiled::routine::Routine;
-use crate::compiled::trace::Trace;
-use bilevel_graph::{DType, Meta, ProgramBuilder, Tensor};
+use crate::hypergradient::vocabulary::*;
+use bilevel_graph::{Meta, ProgramBuilder};
 
 /// The region is this many times R. It lets a chain pass through places where the inner loss curves downwards.
 const SLACK: f64 = 10.0;

@@ -1,9 +1,8 @@
 //! Unit vectors in the shapes of λ or θ, by the number of their 1, and numbers drawn without repetition.
 
-use crate::compiled::key::Key;
 use crate::compiled::purpose::Purpose;
+use crate::hypergradient::vocabulary::*;
 use bilevel_graph::random::fill_uniform_f64;
-use bilevel_graph::{DType, Graph, Tensor};
 use std::collections::HashMap;
 
 /// The vector in the shapes of these leaves whose 1 has this number, an i32 scalar, counted through all leaves.

@@ -2,13 +2,9 @@
 //!
 //! They are zeros before the first hypergradient, and part of every checkpoint.
 
-use crate::compiled::leaves::Leaves;
-use crate::compiled::session::Session;
-use crate::compiled::state::State;
-use crate::problem::AnyProblem;
+use crate::hypergradient::vocabulary::*;
 use crate::problem::variable::Variable;
-use crate::{Error, Result};
-use bilevel_graph::{DType, Executor, Meta};
+use bilevel_graph::{Executor, Meta};
 use std::sync::Arc;
 
 /// What one group looks like.
@@ -31,6 +27,11 @@ pub enum Like {
 }
 
 impl Like {
+    /// One such group, of zeros.
+    pub fn zeros(self, session: &Session) -> Result<Leaves> {
+        Leaves::zeros(session.executor(), &self.metas(session.problem()))
+    }
+
     fn metas(self, problem: &AnyProblem) -> Vec<Meta> {
         let leaf = |(_, variable): &(String, Variable)| Meta { dtype: problem.dtype, shape: variable.shape.clone() };
         let table = |rows: usize, variable: &(String, Variable)| {
@@ -82,7 +83,7 @@ impl<const N: usize> Warm<N> {
         }
         if !state.memory.iter().map(|leaf| leaf.meta()).eq(self.groups.iter().flatten()) {
             let reason = "the memory of this state belongs to another method; start with State::initial";
-            return Err(Error::Problem { reason: reason.into() });
+            return Err(Error::ForeignState { reason: reason.into() });
         }
         let mut leaves = state.memory.iter().cloned();
         let groups = self.groups.each_ref().map(|group| leaves.by_ref().take(group.len()).collect());

@@ -97,8 +97,8 @@ impl Loader {
             }
         };
         let thread = std::thread::Builder::new().name(format!("stream {name}")).spawn(work);
-        let thread = thread.map_err(|error| Error::Problem {
-            reason: format!("no thread could be started to read the stream '{name}': {error}"),
+        let thread = thread.map_err(|error| {
+            Error::other(format!("no thread could be started to read the stream '{name}': {error}"))
         })?;
         Ok(Loader { name, shared, thread: Some(thread) })
     }

@@ -1,5 +1,7 @@
 //! Where what a loss sees comes from: data, streams and classes of a problem, as inputs of one graph.
 
+use crate::generalisation::rows::Part;
+use crate::generalisation::tables::RowTable;
 use crate::problem::AnyProblem;
 use crate::problem::classes::Classes;
 use crate::problem::feeding::stream::At;
@@ -14,6 +16,9 @@ pub(crate) struct Sources {
     /// What was read of streams, and where: an input each.
     read: RefCell<Vec<Read>>,
     classes: Arc<[(String, Classes)]>,
+    tables: Arc<[RowTable]>,
+    /// The rows that the outer loss sees under a table's name.
+    pub outer_part: Part,
 }
 
 /// The batch of a stream as an input.
@@ -39,6 +44,8 @@ impl Sources {
             streams: problem.streams.iter().map(|s| (s.name.clone(), s.meta(problem.dtype))).collect(),
             read: RefCell::default(),
             classes: problem.classes.clone(),
+            tables: problem.tables.clone(),
+            outer_part: problem.outer_part(),
         }
     }
 
@@ -55,6 +62,11 @@ impl Sources {
     /// A data set by its name.
     pub fn data_set(&self, name: &str) -> Option<Tensor> {
         self.data.iter().find(|(known, _)| known == name).map(|(_, tensor)| *tensor)
+    }
+
+    /// True if a table has this name.
+    pub fn is_table(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.name == name)
     }
 
     /// The place of a stream of this name.
@@ -92,7 +104,10 @@ impl Sources {
             let tables = name.strip_suffix(".rows").or(name.strip_suffix(".begins"));
             tables.is_some_and(|classes| self.class_names().any(|known| known == classes))
         };
-        let data = self.data.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_table(name));
+        let is_part = |name: &str| self.tables.iter().any(|table| table.has_part(name));
+        let data =
+            self.data.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_table(name) && !is_part(name));
+        let data = data.chain(self.tables.iter().map(|table| table.name.as_str()));
         data.chain(self.streams.iter().map(|(name, _)| name.as_str()))
     }
 }

@@ -21,7 +21,7 @@ pub type StreamResult = std::result::Result<Array, Box<dyn std::error::Error + S
 /// A closure is a stream:
 ///
 /// ```
-/// use bilevel::{Array, Driver, Key, Leaf, Problem, Rmd, Variable};
+/// use bilevel::prelude::*;
 /// // Standard normal numbers around 3; what is learned is where they lie.
 /// let numbers = |key: Key, step: u32| {
 ///     let mut batch = vec![0.0; 8];
@@ -29,12 +29,12 @@ pub type StreamResult = std::result::Result<Array, Box<dyn std::error::Error + S
 ///     batch.iter_mut().for_each(|number| *number += 3.0);
 ///     Ok(Array::from_f64([8], batch)?)
 /// };
-/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .stream("numbers", [8], bilevel::DType::F64, numbers)
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|s, _, t| (t.0 - s.data("numbers")).square().mean_all())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, Rmd { step: 0.25, steps: 10, ..Rmd::default() }).rate(0.1).iterations(50).run()?;
+/// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.25, 10)).rate(0.1).iterations(50).run()?;
 /// assert!((outcome.lambda.0.item().unwrap() - 3.0).abs() < 0.5);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -109,7 +109,7 @@ pub(crate) fn in_dtype(name: &str, given: Array, dtype: DType) -> Result<Array> 
     }
     let values = given.to_f64();
     let array = Array::from_values(given.shape(), &values, dtype)?;
-    check_finite(name, &array, &values)?;
+    check_finite(&format!("data '{name}'"), &array, &values)?;
     Ok(array)
 }
 

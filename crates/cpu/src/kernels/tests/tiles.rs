@@ -111,7 +111,7 @@ impl Element for i32 {
             BinaryOp::Ne => (a != b) as i32,
             BinaryOp::Lt => (a < b) as i32,
             BinaryOp::Le => (a <= b) as i32,
-            BinaryOp::Div | BinaryOp::Pow => return None,
+            BinaryOp::Div | BinaryOp::Pow | BinaryOp::Polygamma => return None,
         })
     }
     fn fused(op: FusedOp, a: i32, b: i32, c: i32) -> i32 {

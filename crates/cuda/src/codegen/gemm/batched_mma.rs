@@ -4,9 +4,11 @@
 //! Libraries need one batch stride and rows aligned to 16 bytes; this kernel reads and writes matrices in place. The
 //! order of summation is deterministic.
 
-use crate::codegen::gemm::naive::{batch_runs, reaches};
-use crate::codegen::kernel::{Cell, Code, Launch, decode};
-use crate::gemm::lower::Start;
+use crate::codegen::cuda_cpp::CudaCpp;
+use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, decode};
+use bilevel_gpu::codegen::naive_gemm::Start;
+use bilevel_gpu::codegen::naive_gemm::{batch_runs, reaches};
+use bilevel_gpu::codegen::parts::Part;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize};
 
@@ -52,9 +54,10 @@ pub(crate) fn batched_mma(layout: &DotLayout, precision: Precision, a: Start, b:
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
     let runs = |side: usize| batch_runs(layout, side);
-    let mut code = Code::default();
+    let mut code = Code::new(&CudaCpp);
+    code.uses(Part::BatchedMma);
     reaches(&mut code, layout);
-    let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
+    let (x, y, to) = (code.input(a.0, a.2, a.1), code.input(b.0, b.2, b.1), code.output(c.0, c.2, c.1));
     let (t, tiles) = (cell.name(), down * across);
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
@@ -139,7 +142,12 @@ impl OperandLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bilevel_gpu::codegen::renderer::Renderer;
     use bilevel_plan::{Place, Region};
+
+    fn text(launch: &Launch) -> String {
+        CudaCpp.kernel(&launch.kernel, "kernel")
+    }
 
     /// Queries and keys of 8 images, 12 heads of 64, in rows of 2304.
     fn scores(places: usize, first: isize, precision: Precision) -> Option<Launch> {
@@ -156,17 +164,17 @@ mod tests {
     fn heads_are_read_in_place_by_16_bytes_if_possible() {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Two tiles of 104 columns, four of 64 rows, for each of 96 heads.
-        assert_eq!((launch.grid, launch.block), ([96 * 8, 1], 128));
+        assert_eq!((launch.grid, launch.kernel.block), ([96 * 8, 1], 128));
         for of in
             ["TileLoader<float, 64, true, 4, 2304, 128, 32> a(", "TileLoader<float, 104, true, 4, 2304, 128, 32> b("]
         {
-            assert!(launch.source.contains(of), "{}", launch.source);
+            assert!(text(&launch).contains(of), "{}", text(&launch));
         }
         assert!(
-            scores(197, 0, Precision::Bf16).unwrap().source.contains("TileLoader<bf16, 64, true, 8, 2304, 128, 64>")
+            text(&scores(197, 0, Precision::Bf16).unwrap()).contains("TileLoader<bf16, 64, true, 8, 2304, 128, 64>")
         );
         assert!(
-            scores(197, 2, Precision::Tf32).unwrap().source.contains("TileLoader<float, 64, true, 1, 2304, 128, 32>")
+            text(&scores(197, 2, Precision::Tf32).unwrap()).contains("TileLoader<float, 64, true, 1, 2304, 128, 32>")
         );
     }
 

@@ -7,17 +7,18 @@
 //! G are written through shared memory, and one array of the same shape is read through it, so that accesses are
 //! coalesced. Warps synchronise only while they load B₁ and B₂, which they share.
 
-use crate::codegen::body::Members;
-use crate::codegen::context::Context;
-use crate::codegen::expr::rounded;
 use crate::codegen::gemm::batched_mma::{OperandLayout, first_row, is_small, written_at_once};
-use crate::codegen::gemm::naive::{batch_runs, reaches};
-use crate::codegen::kernel::{Cell, Code, Launch, decode};
-use crate::codegen::load::SmemOperand;
-use crate::codegen::loops::rows::WARP;
-use crate::codegen::thread_mapping::ThreadMapping;
+use bilevel_gpu::codegen::body::Members;
+use bilevel_gpu::codegen::context::Context;
+use bilevel_gpu::codegen::expr::rounded;
+use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, decode};
+use bilevel_gpu::codegen::load::SmemOperand;
+use bilevel_gpu::codegen::loops::rows::WARP;
+use bilevel_gpu::codegen::naive_gemm::{batch_runs, reaches};
+use bilevel_gpu::codegen::parts::Part;
+use bilevel_gpu::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{Precision, Result};
-use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, expect, internal_error};
+use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, StorageType, expect, internal_error};
 use std::collections::BTreeSet;
 
 /// Rows per warp, and per block.
@@ -33,7 +34,7 @@ const MAX_OUTPUT_COLUMNS: usize = 128;
 const K_TILE: usize = 64;
 /// Blocks per multiprocessor, so that one computes while another waits: registers suffice for rows up to this length,
 /// and for one block less for longer rows.
-const BLOCKS_PER_SM: usize = 3;
+const BLOCKS_PER_SM: u32 = 3;
 const MAX_FULL_OCCUPANCY_ROW: usize = 208;
 
 /// The maximum shared memory per block in bytes, available on every GPU with these instructions.
@@ -41,7 +42,8 @@ const MAX_SMEM_BYTES: usize = 96 << 10;
 
 /// True if these two products and the loop between them become one kernel. Not in `Tf32`, which needs twice the shared
 /// memory, nor if the loop reads several arrays of the same shape: three kernels are faster then.
-pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
+pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+    let members = &pass.members;
     let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
         (&nodes[product].kind, &nodes[next].kind)
     else {
@@ -50,7 +52,8 @@ pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, members: &[usiz
     let read = members.iter().flat_map(|&id| nodes[id].reads()).map(|(read, _)| read);
     let is_other = |&read: &usize| read != product && nodes[read].count() == nodes[product].count();
     let others: BTreeSet<usize> = read.filter(|read| is_other(read) && !members.contains(read)).collect();
-    let is_short = |id: usize| nodes[id].narrow && nodes[id].reads().all(|(read, _)| nodes[read].narrow);
+    let is_bf16 = |id: usize| nodes[id].storage == StorageType::Bf16;
+    let is_short = |id: usize| is_bf16(id) && nodes[id].reads().all(|(read, _)| is_bf16(read));
     let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
         let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
         offset
@@ -104,7 +107,7 @@ impl<'a> AttentionGemm<'a> {
             "the layout of an operand",
             node.location,
         )?;
-        let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
+        let pointer = code.input(context.place(read)?, Cell::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
             (operand_layout, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
@@ -164,7 +167,8 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     let batch = first.layout.size(Precision::Bf16).batch;
     let room = SmemLayout::new(first.layout, second.layout);
     let SmemLayout { row_stride, deep, operands: [smem_a, _] } = room;
-    let mut code = Code::default();
+    let mut code = Code::new(context.dialect);
+    code.uses(Part::FusedAttention);
     reaches(&mut code, first.layout);
     reaches(&mut code, second.layout);
     code.line("extern __shared__ __align__(16) u32 smem[];");
@@ -185,15 +189,19 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
         code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
     }
     // Moves the rows of a warp between shared memory and an array of the same shape.
-    let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
-        let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
+    let moved = |code: &mut Code, how: RowCopy, node: usize| -> Result<()> {
+        let place = context.place(node)?;
+        let (how, pointer) = match how {
+            RowCopy::Load => ("load_rows", code.input(place, Cell::Bf16, 0)),
+            RowCopy::Store => ("store_rows", code.output(place, Cell::Bf16, 0)),
+        };
         let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
         code.line(format!("{how}<{row_stride}, {length}>(rows, {at}, min({WARP_ROWS}, there - own));"));
         Ok(())
     };
     let smem_operand = smem_operand(&context, group).filter(|_| !stored.contains(&first.id));
     if let Some(node) = smem_operand {
-        moved(&mut code, "load_rows", node)?;
+        moved(&mut code, RowCopy::Load, node)?;
     }
     code.line(format!("float sums[{}][4] = {{}};", first.sums()));
     code.line(format!("multiply<{}, {K_TILE}, {WARPS}>(a, smem_a, b, smem_b, sums, there);", first.layout.k));
@@ -208,16 +216,16 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     }
     let hold = format!("store_fragment<{row_stride}>(rows, sums);");
     if stored.contains(&first.id) {
-        code.line(&hold);
+        code.line(hold.clone());
         code.line("__syncwarp();");
-        moved(&mut code, "store_rows", first.id)?;
+        moved(&mut code, RowCopy::Store, first.id)?;
     }
     let before = code.take_body();
     let in_strip = smem_operand
         .map(|node| SmemOperand { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {row_stride})") });
     let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
     let body = code.take_body();
-    code.line(before.trim());
+    code.append(before);
     // The rows of a thread's fragment, one after the other, because registers do not suffice for both.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
     code.line("if (own >= there) break;");
@@ -225,24 +233,30 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     code.line("const int r = i + own + h * 8 + lane / 4;");
     code.line("const bool live = r - i < there;");
     code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
-    code.line(body.trim());
+    code.append(body);
     code.line("}");
     if ends {
         code.line(format!("float found[{}][4] = {{}};", second.sums()));
         code.line("multiply_rows(sums, next, smem_b, found, there);");
         if let Some(node) = left {
-            code.line(&hold);
+            code.line(hold.clone());
             code.line("__syncwarp();");
-            moved(&mut code, "store_rows", node)?;
+            moved(&mut code, RowCopy::Store, node)?;
         }
-        let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
+        let (layout, to) = (second.layout, code.output(context.place(second.id)?, context.cell(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
         let at_once = written_at_once(layout, 0);
         code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(smem_a, {start}, there, {}, found);", layout.n));
     }
-    let at_once = if length <= MAX_FULL_OCCUPANCY_ROW { BLOCKS_PER_SM } else { BLOCKS_PER_SM - 1 };
-    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
+    let min_blocks = if length <= MAX_FULL_OCCUPANCY_ROW { BLOCKS_PER_SM } else { BLOCKS_PER_SM - 1 };
+    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, min_blocks, room.bytes())))
+}
+
+/// A copy of the rows of a warp between shared memory and an array.
+enum RowCopy {
+    Load,
+    Store,
 }
 
 /// Returns the C type that copies this many rows of an operand to shared memory asynchronously.
@@ -277,7 +291,8 @@ fn rows(
     members.smem_operand = smem_operand;
     let sum = "sums[j / 2][h * 2 + j % 2]";
     // Rounded as other readers would read it from memory.
-    members.assign(first.id, &rounded(Precision::Bf16, sum));
+    let rounded = rounded(members.code, Precision::Bf16, sum);
+    members.assign(first.id, &rounded);
     let read = second.and_then(|second| context.schedule.nodes[second.id].operands[0].at()).map(|(read, _)| read);
     let mut stores = vec![];
     for &member in stored.iter().filter(|&&member| member != first.id && Some(member) != read) {
@@ -288,7 +303,7 @@ fn rows(
     }
     let kept = read.map(|read| members.stored(read)).transpose()?;
     for (place, cell, value, is_row) in stores {
-        let pointer = code.pointer(place, cell, 0);
+        let pointer = code.output(place, cell, 0);
         if is_row {
             code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
         } else {

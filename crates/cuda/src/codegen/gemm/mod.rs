@@ -1,5 +1,5 @@
-//! Kernels for matrix products that cuBLASLt is not used for.
+//! Kernels of matrix products by tensor cores, and of im2col.
 
 pub(crate) mod batched_mma;
 pub(crate) mod fused_attention;
-pub(crate) mod naive;
+pub(crate) mod im2col;

@@ -8,7 +8,7 @@
 use crate::autotune::bench::Trial;
 use crate::autotune::conv_candidate::{ConvCandidate, conv_candidates};
 use crate::autotune::select::fastest;
-use crate::autotune::store::TuningStore;
+use crate::autotune::store::{Tunable, TuningStore};
 use crate::compile::disk_cache::Cache;
 use crate::conv::canonical::Geometry;
 use crate::conv::cudnn::backend::{GraphPlan, MODES, Proposals};
@@ -28,10 +28,6 @@ const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
 /// The maximum number of engines after each of the [`MODES`]: each may add some that the others do not know. The
 /// library ranks engines in isolation at best: the ninth may take two thirds of the time of the first.
 const MAX_ENGINES: [usize; 3] = [16, 24, 24];
-/// The kind of stored choices. Change it if candidates or selection change.
-const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
-/// The same for bf16.
-const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
 /// The kind of stored compiled engines.
 const COMPILED: &str = "compiled convolution in two bytes";
 
@@ -144,7 +140,7 @@ impl ConvSelector {
             _ => tried(&device, handles, geometry.bytes(), &candidates).ok().flatten().unwrap_or(0),
         };
         let (name, candidate) = candidates.swap_remove(best);
-        self.kept.put_numbers(kind(geometry), &format!("{geometry:?}"), &name.numbers());
+        self.kept.put_choice(geometry, &name);
         Some(candidate.chosen())
     }
 
@@ -155,8 +151,8 @@ impl ConvSelector {
 
     /// The same for bf16, from the store or compiled now.
     fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
-        let what = format!("{geometry:?}");
-        let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
+        let descriptor = geometry.descriptor();
+        let before = self.kept.bytes(COMPILED, &descriptor).and_then(|written| GraphPlan::read(handle, &written).ok());
         if let Some(plan) = before.filter(|plan| plan.workspace <= most) {
             return Some(LibraryConv::Graph(plan));
         }
@@ -164,15 +160,14 @@ impl ConvSelector {
         if let Some(LibraryConv::Graph(plan)) = &method
             && let Ok(written) = plan.written()
         {
-            self.kept.put_bytes(COMPILED, &what, &written);
+            self.kept.put_bytes(COMPILED, &descriptor, &written);
         }
         method
     }
 
     /// Returns the stored choice for a geometry, if it is still possible.
     fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<ConvChoice> {
-        let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
-        let method = match ConvAlgoKey::read(&numbers)? {
+        let method = match self.kept.choice(geometry)? {
             ConvAlgoKey::Call => called(handle, geometry, most),
             ConvAlgoKey::Compiled => self.compiled(handle, geometry, most),
             ConvAlgoKey::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(LibraryConv::Graph),
@@ -187,11 +182,6 @@ impl ConvSelector {
 /// True if autotuning pays.
 fn is_tried(geometry: &Geometry) -> bool {
     geometry.products() >= MIN_TUNED_MULTIPLICATIONS
-}
-
-/// Returns the kind of the stored choice for a geometry.
-fn kind(geometry: &Geometry) -> &'static str {
-    if geometry.narrow { NARROW } else { CONVOLUTION }
 }
 
 /// Prepares the legacy call. A geometry that it cannot describe, it cannot compute either.
@@ -267,49 +257,12 @@ fn tried(
 mod tests {
     use super::*;
     use crate::conv::canonical::ConvPass;
-    use crate::conv::cudnn::engine::EngineName;
-    use crate::conv::im2col;
-
-    fn example() -> Geometry {
-        im2col::tests::example(ConvPass::Wgrad, [32, 192, 384, 8])
-    }
+    use crate::conv::im2col::tests::example;
 
     #[test]
-    fn a_choice_is_kept_for_one_geometry_one_gpu_and_one_version() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(Some(folder.path().join("kernels")));
-        let key = |geometry: &Geometry| format!("{geometry:?}");
-        let name = ConvAlgoKey::Engine(EngineName(vec![34, 2, 5]));
-        TuningStore::new(&cache, "gpu", 90_200).put_numbers(CONVOLUTION, &key(&example()), &name.numbers());
-        let read = |geometry: &Geometry, gpu: &str, version| {
-            ConvAlgoKey::read(&TuningStore::new(&cache, gpu, version).numbers(CONVOLUTION, &key(geometry))?)
-        };
-        assert_eq!(read(&example(), "gpu", 90_200), Some(name));
-        assert_eq!(read(&example(), "another gpu", 90_200), None);
-        assert_eq!(read(&example(), "gpu", 90_201), None);
-        let others = [
-            Geometry { pass: ConvPass::Dgrad, ..example() },
-            Geometry { last: true, ..example() },
-            Geometry { rounds: false, ..example() },
-            Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..example() },
-            Geometry { padding: [0, 1], ..example() },
-            Geometry { last: true, narrow: true, ..example() },
-        ];
-        assert!(others.iter().all(|geometry| read(geometry, "gpu", 90_200).is_none()));
-    }
-
-    #[test]
-    fn a_geometry_has_the_same_key_in_every_process() {
-        let what = format!("{:?}", example());
-        let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
-        assert_eq!(key, "ae785b22b89cd436ba6d24c3500418c2d4f664f3b266a1baceaef1fe861ca8b9");
-    }
-
-    #[test]
-    fn all_but_the_smallest_are_tried_and_those_of_two_bytes_kept_under_their_kind() {
-        let narrow = Geometry { last: true, narrow: true, ..example() };
-        assert!(is_tried(&example()) && is_tried(&narrow));
-        assert!(!is_tried(&im2col::tests::example(ConvPass::Wgrad, [1, 4, 4, 8])));
-        assert_ne!(kind(&narrow), kind(&example()));
+    fn all_but_the_smallest_are_tried() {
+        let layer = example(ConvPass::Wgrad, [32, 192, 384, 8]);
+        assert!(is_tried(&layer) && is_tried(&Geometry { last: true, narrow: true, ..layer }));
+        assert!(!is_tried(&example(ConvPass::Wgrad, [1, 4, 4, 8])));
     }
 }

@@ -11,7 +11,7 @@ use crate::images::Images;
 use crate::input::Input;
 use crate::limits::Limits;
 use crate::readers::archive::files_in;
-use bilevel::whole_file::{open_regular, remove_unfinished_of, write_whole_by};
+use bilevel::files::whole_file::{open_regular, remove_unfinished_of, write_whole_by};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -17,6 +17,11 @@ fn places(x: Tensor) -> Tensor {
 }
 
 fn loops() -> Vec<(&'static str, Build)> {
+    [elementwise(), reduced(), indexed()].concat()
+}
+
+/// Elements of old and new values.
+fn elementwise() -> Vec<(&'static str, Build)> {
     vec![
         ("two values change places", |_, a, b, _| Loop { outputs: vec![a - b], carries: vec![(a, b), (b, a)] }),
         ("three values go round", |_, a, b, c| Loop { outputs: vec![], carries: vec![(a, b), (b, c), (c, a)] }),
@@ -52,6 +57,12 @@ fn loops() -> Vec<(&'static str, Build)> {
                 carries: vec![(a, next), (b, b * 0.5 + next.mean([0]) - a.mean([1]).unsqueeze([1]))],
             }
         }),
+    ]
+}
+
+/// Rows, columns, products and running sums of old and new values.
+fn reduced() -> Vec<(&'static str, Build)> {
+    vec![
         ("rows are made of the old value", |_, a, b, _| Loop {
             outputs: vec![a.sum([1])],
             carries: vec![(a, nn::softmax(a + b, 1)), (b, b - b.mean([1]).unsqueeze([1]))],
@@ -100,6 +111,12 @@ fn loops() -> Vec<(&'static str, Build)> {
             let late = (next.cumsum(0) * 1e-2).cumsum(1) * sign + number().sin();
             Loop { outputs: vec![late.sum([1])], carries: vec![(a, next), (c, c * 0.9 + late.cumsum(1) * 1e-2)] }
         }),
+    ]
+}
+
+/// Rows of tables, and choices.
+fn indexed() -> Vec<(&'static str, Build)> {
+    vec![
         ("a row of a table gives way to another", |_, a, b, c| {
             let at = places(b).index(0, 0);
             let (old, mean) = (a.take(at), a.mean([0]));

@@ -80,8 +80,36 @@ pub(crate) fn smooth(dice: &mut Dice, x: Tensor) -> Tensor {
         12 => (x * x + 1.0).pow(-0.75),
         13 => nn::softplus(x),
         14 => x * 0.5 + 0.25,
-        _ => nn::gelu(x.tanh()),
+        _ => special(dice, x.tanh()),
     }
+}
+
+/// Less common smooth functions of numbers in −1..1.
+fn special(dice: &mut Dice, x: Tensor) -> Tensor {
+    match dice.below(9) {
+        0 => x.erfc(),
+        1 => x.atan(),
+        2 => (x + 2.5).ln_gamma(),
+        3 => (x + 2.5).digamma(),
+        4 => (x + 2.5).polygamma(1 + dice.below(2) as u32),
+        5 => nn::atan2(x, x * x + 0.5),
+        6 => nn::asin(x * 0.7) + nn::acos(x * 0.6),
+        7 => solved(x),
+        _ => nn::gelu(x),
+    }
+}
+
+/// The solution of a system of equations with a positive definite matrix of the numbers of x.
+fn solved(x: Tensor) -> Tensor {
+    let [.., m, n] = x.shape()[..] else { return x.atan() };
+    if !(1..=12).contains(&n) || m == 0 || x.len() > 400 {
+        return x.erfc();
+    }
+    let b = x.t();
+    let gram = b.matmul(x) * (1.0 / m as f64);
+    let a = gram + gram.iota_like(gram.rank() - 2).equal(gram.iota_like(gram.rank() - 1));
+    let l = a.cholesky();
+    l.triangular_solve(l.triangular_solve(b, true, false), true, true).t()
 }
 
 /// Elements in other places.

@@ -57,7 +57,7 @@ type Make = fn(&mut Making) -> Result<()>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn primitives(dtype: DType) -> Result<Vec<Case>> {
-    let list: [(&str, Make); 18] = [
+    let list: [(&str, Make); 20] = [
         ("constants and indices along an axis", sources),
         ("random draws", draws),
         ("functions of one number", unary),
@@ -74,6 +74,8 @@ pub fn primitives(dtype: DType) -> Result<Vec<Case>> {
         ("gathers and scatters", gathers),
         ("windows", windows),
         ("running sums", running_sums),
+        ("sorting and segment maxima", sorting),
+        ("factorisations", factorisations),
         ("rows and columns of many lengths", lengths),
         ("larger products, convolutions and scatters", larger),
     ];
@@ -206,12 +208,20 @@ fn binary(m: &mut Making) -> Result<()> {
     for (number, (a, b)) in pairs.into_iter().enumerate() {
         for op in BinaryOp::ALL {
             match op {
-                // A power of any number by any other; what its edges are, tests of the functions themselves say.
-                BinaryOp::Pow if number < edge_pairs => {}
+                // Tests of the functions themselves say what the edges of a power are. A polygamma has whole orders.
+                BinaryOp::Pow | BinaryOp::Polygamma if number < edge_pairs => {}
                 BinaryOp::Pow => m.near((a * a + 0.5).binary(op, b)),
+                BinaryOp::Polygamma => m.near((b * 4.0).abs().floor().binary(op, a * a + 0.5)),
                 _ => m.exact(a.binary(op, b)),
             }
         }
+    }
+    let edges = edges(m)?;
+    for order in [-1.0, 0.0, 0.5, 1.0, 2.0, 5.0] {
+        // Of one number after another: the tolerance is relative to the largest of an array.
+        let orders = edges.constant_like(order, edges.shape());
+        let all = orders.binary(BinaryOp::Polygamma, edges);
+        (0..EDGES.len()).for_each(|i| m.near(all.slice(0, i, i + 1)));
     }
     Ok(())
 }
@@ -224,8 +234,9 @@ fn integers(m: &mut Making) -> Result<()> {
     }
     for (a, b) in pairs {
         for op in BinaryOp::ALL {
-            if !matches!(op, BinaryOp::Div | BinaryOp::Pow) {
-                m.exact(a.binary(op, b));
+            let result = a.binary(op, b);
+            if result.check().is_ok() {
+                m.exact(result);
             }
         }
         for op in [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sign] {
@@ -485,6 +496,59 @@ fn running_sums(m: &mut Making) -> Result<()> {
     Ok(())
 }
 
+fn sorting(m: &mut Making) -> Result<()> {
+    let (x, i) = (m.floats(&[4, 9, 3])?, m.indices(&[4, 9, 3], 3)?);
+    for axis in 0..3 {
+        m.exact(x.argsort(axis));
+        // Few different numbers: equal ones keep their order.
+        m.exact(i.argsort(axis));
+        m.exact((x * 2.0).floor().sort(axis));
+        m.exact(i.sort(axis));
+    }
+    let (long, one) = (m.floats(&[3, 700])?, m.floats(&[1])?);
+    m.exact(long.argsort(1));
+    m.exact(one.argsort(0));
+    m.exact(x.slice(1, 0, 0).argsort(1));
+    m.exact(x.slice(0, 0, 0).sort(1));
+    let edges = edges(m)?;
+    m.exact(edges.argsort(0));
+    m.exact(edges.reverse([0]).sort(0));
+    let (updates, places) = (m.floats(&[40, 3])?, m.indices(&[40], 7)?);
+    for (updates, least) in [(updates, 0.0), ((updates * 3.0).floor(), 3.0)] {
+        m.exact(updates.scatter_max(places.maximum(least), 0, 9));
+        m.exact(updates.reshape([2, 20, 3]).scatter_max(places.reshape([2, 20]), 1, 8));
+    }
+    m.exact(places.scatter_max(places.minimum(4.0), 0, 6));
+    m.exact(edges.scatter_max(m.g.iota([EDGES.len()], 0, DType::I32) * 0.0, 0, 2));
+    m.exact(updates.slice(0, 0, 0).scatter_max(places.slice(0, 0, 0), 0, 3));
+    Ok(())
+}
+
+fn factorisations(m: &mut Making) -> Result<()> {
+    for n in [1, 2, 5, 33] {
+        let (x, b) = (m.floats(&[3, n, n])?, m.floats(&[3, n, 4])?);
+        // Of a large diagonal, and so positive definite and far from singular: rounding is not amplified.
+        let factor = x * (0.5 / n as f64) + x.iota_like(1).equal(x.iota_like(2));
+        m.near(factor.cholesky());
+        // Only one triangle is read.
+        let upper = x.iota_like(1).less(x.iota_like(2));
+        m.near(upper.select(f64::NAN, factor).cholesky());
+        for lower in [false, true] {
+            for transposed in [false, true] {
+                m.near(factor.triangular_solve(b, lower, transposed));
+            }
+        }
+        m.near(factor.index(0, 1).triangular_solve(b.index(0, 1).slice(1, 0, 1), true, false));
+        m.exact(factor.triangular_solve(b.slice(2, 0, 0), true, false));
+    }
+    // NaN from the column on at which a matrix is not positive definite.
+    let edge = m.input(Array::from_values([3, 3], &[4.0, 0.0, 0.0, 2.0, 1.0, 0.0, 2.0, 3.0, 9.0], m.dtype)?);
+    m.exact(edge.cholesky());
+    m.exact((-edge).cholesky());
+    m.exact(edge.slice(0, 0, 0).slice(1, 0, 0).cholesky());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -504,6 +568,7 @@ mod tests {
             Op::Convert(to) => format!("convert to {to}"),
             Op::CheckIndex(_) => "check index".into(),
             Op::StopGradient => "stop gradient".into(),
+            Op::Custom(_) => "custom".into(),
             Op::Reshape => "reshape".into(),
             Op::Transpose(_) => "transpose".into(),
             Op::Broadcast(_) => "broadcast".into(),
@@ -519,7 +584,9 @@ mod tests {
             Op::Gather { .. } => "gather".into(),
             Op::ScatterAdd { .. } => "scatter add".into(),
             Op::WindowArgMax(_) => "window argmax".into(),
+            Op::Block(op) => op.name().into(),
             Op::CumSum { .. } => "cumsum".into(),
+            Op::Host(_) => "function of the host".into(),
         }
     }
 
@@ -528,7 +595,8 @@ mod tests {
         let cases = primitives(DType::F32).unwrap();
         let found: BTreeSet<String> =
             cases.iter().flat_map(|case| case.program.nodes.iter().map(|node| word(&node.op))).collect();
-        // Three draws, three conversions, two reductions and twenty others beside the elementwise ones.
-        assert_eq!(found.len(), UnaryOp::ALL.len() + BinaryOp::ALL.len() + 3 + 3 + 2 + 20, "{found:?}");
+        // Three draws, three conversions, two reductions, four on blocks and twenty others beside the elementwise ones. Custom nodes
+        // are in no program.
+        assert_eq!(found.len(), UnaryOp::COUNT + BinaryOp::COUNT + 3 + 3 + 2 + 4 + 20, "{found:?}");
     }
 }

@@ -147,11 +147,15 @@ impl Pools<'_> {
             11 => (f * 7.5).convert(DType::I32),
             12 if f.rank() > 0 && !f.is_empty() => {
                 let axis = self.below(f.rank());
-                f.argmax(axis)
+                if self.below(2) == 0 { f.argmax(axis) } else { f.argsort(axis) }
             }
             13 if p.rank() > 0 && !p.is_empty() => {
                 let axis = self.below(p.rank());
-                p.argmax(axis)
+                match self.below(3) {
+                    0 => p.argmax(axis),
+                    1 => p.sort(axis),
+                    _ => p.scatter_max(p.maximum(0.0).minimum(2.0), 0, 3),
+                }
             }
             14 => self.key.random(self.g.step(), RandomKind::Bits, 3, p.shape(), DType::I32),
             15 if p.rank() > 0 => p.concat(&[p * 2.0], self.dice.below(p.rank())),

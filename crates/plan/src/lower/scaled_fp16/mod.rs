@@ -17,6 +17,7 @@ pub(crate) mod range_patterns;
 pub(crate) mod scale;
 
 use crate::ir::node::{Elementwise, Kind, Operand};
+use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::range::Bound;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
@@ -76,11 +77,11 @@ impl Lowering {
 
     /// Returns the scaled copy of a node, shared by all products that read it.
     fn scaled_node(&mut self, node: usize, like: Line) -> ScaledF16 {
-        if let Some(known) = self.scaled_f16.operands.get(&node) {
+        if let Some(known) = self.copies.scaled_f16.operands.get(&node) {
             return known.clone();
         }
         // The next value of a carried input is carried as fp16 (`carried_casts.rs`), with its amax.
-        let bound = if self.scaled_f16.parameters.contains(&node) { None } else { self.bound(node) };
+        let bound = if self.copies.scaled_f16.parameters.contains(&node) { None } else { self.bound(node) };
         let known = bound.and_then(|bound| bound.power().map(|power| (bound, power)));
         let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Pow2Scale::AMAX, vec![node])));
         let factors: Vec<usize> = nodes.into_iter().map(|node| self.amax_exponent_of(node, like)).collect();
@@ -88,19 +89,19 @@ impl Lowering {
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
         let scaled_copy =
             self.push(Kind::Elementwise(Elementwise::ScaleToF16(power)), operands, &shape, DType::F32, like);
-        self.nodes[scaled_copy].narrow = true;
+        self.nodes[scaled_copy].storage = StorageType::F16;
         let scaled = ScaledF16 { node: scaled_copy, power, factors, bound };
-        self.scaled_f16.operands.insert(node, scaled.clone());
+        self.copies.scaled_f16.operands.insert(node, scaled.clone());
         scaled
     }
 
     /// Returns the amax exponent of a node, shared by all readers.
     fn amax_exponent_of(&mut self, node: usize, like: Line) -> usize {
-        if let Some(&known) = self.scaled_f16.amax_exponents.get(&node) {
+        if let Some(&known) = self.copies.scaled_f16.amax_exponents.get(&node) {
             return known;
         }
         let amax = self.push(Kind::AmaxExponent, vec![self.dense(node)], &[], DType::F32, like);
-        self.scaled_f16.amax_exponents.insert(node, amax);
+        self.copies.scaled_f16.amax_exponents.insert(node, amax);
         amax
     }
 
@@ -113,7 +114,7 @@ impl Lowering {
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
         let kind = Kind::Elementwise(Elementwise::Unscale([a.power, b.power]));
         let restored = self.push(kind, operands, &shape, DType::F32, like);
-        self.scaled_f16.bounds.insert(restored, a.bound.summed(&b.bound, terms));
+        self.copies.scaled_f16.bounds.insert(restored, a.bound.summed(&b.bound, terms));
         Operand::At { node: restored, view }
     }
 }
@@ -127,25 +128,16 @@ fn everywhere(nodes: &[usize], shape: &[usize]) -> Vec<Operand> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::dot_layout::DotLayout;
     use crate::schedule::Schedule;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::{Graph, Precision, Program, Tensor};
 
     /// A target that prefers fp16 from this many rows on.
-    struct Machine(usize);
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn has_native(&self, _: Precision) -> bool {
-            true
-        }
-
-        fn scales_to_f16(&self, product: &DotLayout) -> bool {
-            product.m >= self.0
-        }
+    fn machine(side: usize) -> Target {
+        Target::PLAIN.with(|target| {
+            target.can.rounds_operands = true;
+            (target.costs.min_scaled_side, target.costs.load_bytes) = (Some(side), 2);
+        })
     }
 
     fn schedule(g: &Graph, results: &[Tensor], precision: Precision) -> Schedule {
@@ -153,7 +145,7 @@ mod tests {
         for (number, result) in results.iter().enumerate() {
             builder = builder.output(number.to_string(), *result);
         }
-        Schedule::new(&builder.build().unwrap().with_precision(precision), &Machine(8)).unwrap()
+        Schedule::new(&builder.build().unwrap().with_precision(precision), &machine(8)).unwrap()
     }
 
     /// Counts the scaled arrays, amax exponents and unscaled products.
@@ -178,7 +170,8 @@ mod tests {
         for exact in [Precision::Full, Precision::Bf16] {
             assert_eq!(counts(&schedule(&g, &results, exact)), [0, 0, 0]);
         }
-        let part = [x.slice(1, 0, 4).matmul(w.slice(0, 0, 4))];
+        let large = g.input("large", [16, 16], DType::F32);
+        let part = [large.slice(1, 0, 8).matmul(large.slice(0, 0, 8))];
         assert_eq!(counts(&schedule(&g, &part, Precision::Tf32)), [0, 0, 0], "parts of an array");
         let short = [x.slice(0, 0, 4).matmul(w)];
         assert_eq!(counts(&schedule(&g, &short, Precision::Tf32)), [0, 0, 0], "what the machine does not want");
@@ -190,7 +183,7 @@ mod tests {
         let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
         let next = (x.tanh().matmul(w) * 0.5).sin();
         let program = Program::builder(&g).carry(x, next.matmul(next)).build().unwrap();
-        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine(8)).unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &machine(8)).unwrap();
         assert_eq!(counts(&schedule), [3, 3, 2]);
         let members = |kind: fn(&Kind) -> bool| {
             let found =

@@ -21,11 +21,11 @@ impl Lowering {
     }
 
     fn bound_at(&mut self, node: usize, depth: usize) -> Option<Bound> {
-        if let Some(known) = self.scaled_f16.bounds.get(&node) {
+        if let Some(known) = self.copies.scaled_f16.bounds.get(&node) {
             return known.clone();
         }
         let found = if depth == 0 { None } else { self.bound_of_function(node, depth - 1) };
-        self.scaled_f16.bounds.insert(node, found.clone());
+        self.copies.scaled_f16.bounds.insert(node, found.clone());
         found
     }
 
@@ -78,35 +78,26 @@ impl Lowering {
 
     fn is_short_parameter(&self, node: usize) -> bool {
         let made = &self.nodes[node];
-        self.scaled_f16.parameters.contains(&node)
+        self.copies.scaled_f16.parameters.contains(&node)
             && made.count() <= MAX_PARAMETER_ELEMENTS
             && made.dtype == DType::F32
-            && !made.narrow
+            && !made.storage.is_reduced()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::dot_layout::DotLayout;
     use crate::lower::lower;
-    use crate::target::{LIMITS, Limits, Target};
+    use crate::target::Target;
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::{Array, DType, Graph, Precision, Program, Reference, Tensor, gradient, nn};
 
     /// A target that always prefers fp16.
-    struct Machine;
-    impl Target for Machine {
-        fn limits(&self) -> Limits {
-            LIMITS
-        }
-
-        fn has_native(&self, _: Precision) -> bool {
-            true
-        }
-
-        fn scales_to_f16(&self, _: &DotLayout) -> bool {
-            true
-        }
+    fn machine() -> Target {
+        Target::PLAIN.with(|target| {
+            target.can.rounds_operands = true;
+            (target.costs.min_scaled_side, target.costs.load_bytes) = (Some(1), 2);
+        })
     }
 
     /// An array has more elements than a parameter may have; a row has fewer.
@@ -161,7 +152,7 @@ mod tests {
         fn slack(&self, value: Tensor) -> Option<i32> {
             let program = Program::builder(&self.g).output("y", value).build().unwrap();
             let program = program.with_precision(Precision::Tf32);
-            let mut low = lower(&program, &Machine).unwrap();
+            let mut low = lower(&program, &machine()).unwrap();
             let (node, _) = low.outputs[0].at().unwrap();
             let (power, nodes) = low.bound(node)?.power()?;
             let largest = |array: &Array| array.to_f64().iter().fold(0.0, |most: f64, x| most.max(x.abs()));

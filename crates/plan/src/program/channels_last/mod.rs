@@ -15,7 +15,7 @@ use crate::program::layout_rewriter::{LayoutRewriter, Permutation, is_identity, 
 use crate::program::max_pool::elementwise_pools;
 use crate::program::pad_channels::padded;
 use bilevel_graph::shape::inverse_permutation;
-use bilevel_graph::{ConvDims, DType, Op, Precision, Program, ProgramNode};
+use bilevel_graph::{ConvDims, ConvPass, ConvRole, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// The permutation of an image's axes that puts channels last.
@@ -28,7 +28,7 @@ const CHANNEL_MULTIPLE: usize = 4;
 /// pools are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained. Other max
 /// pools are decomposed, and missing channels are padded with zeros.
 pub fn channels_last(program: &Program) -> Option<Program> {
-    if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1)) {
+    if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, ..) if dims.groups > 1)) {
         return None;
     }
     let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
@@ -46,7 +46,9 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
     let convolutions: Vec<Option<Convolution>> = old
         .iter()
         .map(|node| match &node.op {
-            Op::Conv(dims, precision) if takes(node.meta.dtype, *precision) => Convolution::new(old, dims, node, lanes),
+            Op::Conv(dims, role, precision) if takes(node.meta.dtype, *precision) => {
+                Convolution::new(old, (dims, *role), node, lanes)
+            }
             _ => None,
         })
         .collect();
@@ -54,7 +56,7 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
         return None;
     }
     let wanted = wanted(program, &convolutions);
-    let mut new = LayoutRewriter::new(old);
+    let mut new = LayoutRewriter::new(program);
     let mut kernels = HashMap::new();
     for (id, node) in old.iter().enumerate() {
         let written = match &node.op {
@@ -87,15 +89,7 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
             new.keep(id);
         }
     }
-    let mut program = program.clone();
-    for port in program.inputs.iter_mut().chain(&mut program.outputs) {
-        port.node = port.node.map(|node| new.read_as_it_was(node));
-    }
-    for carry in &mut program.carries {
-        carry.next = new.read_as_it_was(carry.next);
-    }
-    program.nodes = new.nodes;
-    Some(program)
+    new.finish()
 }
 
 fn is_elementwise(op: &Op) -> bool {
@@ -142,7 +136,10 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
                 | Op::ScatterAdd { .. }
                 | Op::WindowArgMax(_)
                 | Op::ArgMax(_)
-                | Op::CheckIndex(_),
+                | Op::Host(_)
+                | Op::CheckIndex(_)
+                | Op::Block(_)
+                | Op::Custom(_),
                 _,
             ) => node.inputs.iter().for_each(|&input| wanted[input] -= 1),
             // Layout-agnostic operations, and operations that read no image.
@@ -186,27 +183,22 @@ struct Convolution {
 }
 
 impl Convolution {
-    fn new(old: &[ProgramNode], dims: &ConvDims, node: &ProgramNode, lanes: usize) -> Option<Self> {
-        let [image, kernel] = [node.inputs[0], node.inputs[1]].map(|id| moves(old, id));
-        // Reversing both operands reverses the result.
-        let reverses = |moves: &[usize]| moves.iter().filter(|&&id| matches!(old[id].op, Op::Reverse(_))).count();
-        let backwards = reverses(&kernel.0) % 2 == 1 && reverses(&image.0) % 2 == 0;
-        let (moves, kernel) = kernel;
+    fn new(old: &[ProgramNode], (dims, role): (&ConvDims, ConvRole), node: &ProgramNode, lanes: usize) -> Option<Self> {
+        let (moves, kernel) = moves(old, node.inputs[1]);
         let mut axes: Permutation = (0..4).collect();
         for &id in &moves {
             if let Op::Transpose(perm) = &old[id].op {
                 axes = permuted(perm, &axes);
             }
         }
-        let area = |shape: &[usize]| shape[2] * shape[3];
         let read = &old[node.inputs[1]].meta.shape;
-        let spread = dims.image_dilation != [1, 1];
-        // A dgrad: the kernel of the forward convolution, with inputs and outputs exchanged.
-        let transposed = dims.stride == [1, 1] && (spread || (backwards && area(read) > 1));
-        let gives_image = transposed || area(read) <= area(&node.meta.shape);
-        let order = permuted(&axes, if transposed { &[1, 2, 3, 0] } else { &NHWC });
+        // Dgrad reads the kernel with inputs and outputs exchanged.
+        let is_dgrad = role.pass() == ConvPass::Dgrad;
+        let order = permuted(&axes, if is_dgrad { &[1, 2, 3, 0] } else { &NHWC });
         let [inputs, outputs] = [read[1], read[0]].map(|channels| channels.is_multiple_of(lanes));
-        let taken = dims.groups == 1 && (transposed || !spread);
+        let gives_image = role.pass() != ConvPass::Wgrad;
+        let dense = if is_dgrad { dims.stride } else { dims.image_dilation };
+        let taken = dims.groups == 1 && dense == [1, 1];
         taken.then_some(Convolution { gives_image, inputs, outputs, moves, kernel, order })
     }
 
@@ -240,12 +232,12 @@ impl Convolution {
         node: &ProgramNode,
         kernels: &mut HashMap<(usize, Permutation), usize>,
     ) -> usize {
-        let as_read = new.old[node.inputs[1]].meta.shape.as_slice();
+        let as_read = new.old(node.inputs[1]).meta.shape.as_slice();
         // A kernel that already has the layout needs no copy.
         if as_read[2] * as_read[3] == 1 || new.is_free(self.kernel) || is_identity(&self.order) {
             return new.read_as_it_was(node.inputs[1]);
         }
-        let from = &new.old[self.kernel];
+        let from = new.old(self.kernel);
         let mut value = match kernels.get(&(self.kernel, self.order.clone())) {
             Some(&known) => known,
             None => {
@@ -259,7 +251,7 @@ impl Convolution {
             }
         };
         for &id in self.moves.iter().rev() {
-            let moved = &new.old[id];
+            let moved = new.old(id);
             value = new.push(moved.op.clone(), vec![value], moved.meta.shape.clone(), moved);
         }
         value

@@ -3,19 +3,15 @@
 use crate::ir::node::{Elementwise, Kind};
 use crate::program::channels_last::*;
 use crate::schedule::Schedule;
-use crate::target::{LIMITS, Limits, Target};
+use crate::target::Target;
 use bilevel_graph::conformance::{Dice, Inputs, Size, agree, outputs, random_program, varied_program};
 use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector, nn};
 
-struct Machine;
-impl Target for Machine {
-    fn limits(&self) -> Limits {
-        Limits { members: 64, tiny_loop: 64, horizontal_fusion_max: 64, alignment: 256, ..LIMITS }
-    }
-
-    fn has_native(&self, _: Precision) -> bool {
-        true
-    }
+fn machine() -> Target {
+    Target::PLAIN.with(|target| {
+        (target.can.members, target.can.alignment, target.can.rounds_operands) = (64, 256, true);
+        (target.costs.tiny_loop, target.costs.horizontal_fusion_max) = (64, 64);
+    })
 }
 
 fn kernel(g: &Graph, name: &str, shape: [usize; 4], inputs: &mut Vec<(Tensor, String)>) -> Tensor {
@@ -156,7 +152,7 @@ fn chain(dtype: DType) -> Program {
 fn nothing_is_copied_between_convolutions() {
     let program = chain(DType::F32);
     let new = channels_last(&program).unwrap();
-    let schedule = Schedule::new(&new, &Machine).unwrap();
+    let schedule = Schedule::new(&new, &machine()).unwrap();
     let (mut images, mut kernels) = (0, 0);
     for node in &schedule.nodes {
         let moved = |view: &crate::View| view.transpose(&[0, 2, 3, 1]);
@@ -211,5 +207,36 @@ fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
         let y = nn::relu(convolved(y, all, 1));
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Tf32);
         assert_eq!(channels_last(&program).is_some(), changed);
+    }
+}
+
+#[test]
+fn a_kernel_as_large_as_its_image_and_a_single_result_are_images_like_any_other() {
+    for (side, taps, padding) in [(5, 5, 0), (3, 3, 0), (1, 3, 1)] {
+        let g = Graph::new();
+        let mut inputs = vec![(g.input("image", [2, 4, side, side], DType::F64), "image".to_string())];
+        let (image, first) = (inputs[0].0, kernel(&g, "first", [8, 4, taps, taps], &mut inputs));
+        let last = kernel(&g, "last", [4, 8, 1, 1], &mut inputs);
+        let seen = nn::conv2d(image, first, None, nn::Conv2d { padding: [padding; 2], ..Default::default() });
+        let loss = convolved(nn::relu(seen), last, 1).square().sum_all();
+        let variables: Vec<Tensor> = inputs.iter().map(|(tensor, _)| *tensor).collect();
+        let along: Vec<Tensor> = variables.iter().map(|v| v.cos()).collect();
+        let mut results = gradient_or_zeros(loss, &variables).unwrap();
+        results.extend(hessian_vector(loss, &variables, &along).unwrap().into_iter().flatten());
+        let mut builder = Program::builder(&g);
+        for (number, result) in results.into_iter().enumerate() {
+            builder = builder.output(number.to_string(), result);
+        }
+        let program = builder.build().unwrap();
+        let mut dice = Dice::new(side as u64);
+        let values =
+            inputs.iter().map(|(t, name)| (name.clone(), dice.array(&t.shape(), DType::F64).unwrap())).collect();
+        assert!(same(&program, &values, 1, 1e-9, &format!("{taps} taps on {side}")));
+        // The result of the large kernel is an image: the layer after it reads it with channels last.
+        let new = rewritten(&program, |_, _| true, 1).unwrap();
+        let is_first = |node: &&ProgramNode| node.meta.shape[..2] == [2, 8] && matches!(node.op, Op::Conv(..));
+        let is_seen = |node: &ProgramNode| matches!(&node.op, Op::Transpose(perm) if *perm == NHWC);
+        let turned = new.nodes.iter().filter(|node| is_seen(node)).map(|node| &new.nodes[node.inputs[0]]);
+        assert!(turned.filter(is_first).count() > 0, "{taps} taps on {side}");
     }
 }

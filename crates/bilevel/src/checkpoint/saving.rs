@@ -1,0 +1,112 @@
+//! Saves a run as it goes, and continues it from what was saved.
+
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::file::Opened;
+use crate::checkpoint::fingerprint::Identity;
+use crate::checkpoint::folder::{Checkpoints, Folder};
+use crate::compiled::leaves::Leaves;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::outer::driver::Settings;
+use crate::outer::progress::Progress;
+use crate::outer::stopping::Criteria;
+use bilevel_graph::Buffer;
+use std::io::{Read, Seek};
+
+/// Where a run is saved, if it is.
+pub(crate) struct Saving<'a> {
+    settings: Option<&'a Checkpoints>,
+    identity: Identity,
+    slots: &'a [&'a str],
+    folder: Option<Folder>,
+    /// The iteration of the newest checkpoint.
+    saved: Option<u32>,
+}
+
+impl<'a> Saving<'a> {
+    /// Opens the folder of a run, if it has one, and takes in the newest checkpoint, if the run resumes. What was passed over to find it
+    /// is added to the notes.
+    pub fn begin(
+        driver: &'a Settings,
+        progress: &mut Progress,
+        session: &Session,
+        notes: &mut Vec<String>,
+    ) -> crate::Result<Self> {
+        let (settings, slots) = (driver.checkpoints.as_ref(), driver.optimizer.slots());
+        let mut saving = Saving { settings, identity: driver.identity(), slots, folder: None, saved: None };
+        if let Some(settings) = settings {
+            let folder = Folder::open(settings)?;
+            // Where a run does not resume, the folder is empty.
+            if let Some(refused) = folder.resume(&saving.identity, slots, progress, session)? {
+                notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
+                progress.aim_at(&driver.criteria);
+                saving.saved = Some(progress.numbers.iteration);
+            }
+            saving.folder = Some(folder);
+        }
+        Ok(saving)
+    }
+
+    /// True if a checkpoint is due after this iteration.
+    pub fn is_due(&self, iteration: u32) -> bool {
+        self.settings.is_some_and(|settings| settings.is_due(iteration))
+    }
+
+    /// Saves this progress, where there is one.
+    pub fn save(&mut self, progress: Option<&Progress>) -> Result<(), CheckpointError> {
+        let Some(progress) = progress else { return Ok(()) };
+        let iteration = progress.numbers.iteration;
+        if let Some(folder) = &self.folder
+            && self.saved != Some(iteration)
+        {
+            folder.save(&self.identity, progress, self.slots)?;
+            self.saved = Some(iteration);
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots, and λ
+    /// and θ where a measure was best, and where held-out rows were.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        let State { lambda, theta, memory } = &self.state;
+        let kept = self.best.iter().chain(&self.guarded);
+        let best = kept.flat_map(|best| best.state.lambda.iter().chain(best.state.theta.iter()));
+        let slots = self.slots.iter().flat_map(|slot| slot.iter());
+        lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(slots).chain(best)
+    }
+
+    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
+    pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> crate::Result<()> {
+        let before = self.state.lambda.len() + self.state.theta.len();
+        let memory = || file.metas().skip(before).take(file.header().memory);
+        if !memory().eq(self.state.memory.iter().map(Buffer::meta)) {
+            self.state.memory = Leaves::zeros(session.executor(), memory())?;
+        }
+        let executor = session.executor();
+        let blank = || {
+            let (lambda, theta) = (self.state.lambda.zeros_like(executor)?, self.state.theta.zeros_like(executor)?);
+            Ok(State { lambda, theta, memory: Leaves::default() })
+        };
+        let (best, guarded) = (file.header().best(blank)?, file.header().guarded(blank)?);
+        (self.best, self.guarded) = (best, guarded);
+        for (number, buffer) in self.buffers().enumerate() {
+            file.read_to(number, buffer)?;
+        }
+        self.numbers = file.header().numbers();
+        Ok(())
+    }
+
+    /// Forgets what was followed for another aim than that of this run.
+    pub fn aim_at(&mut self, criteria: &Criteria) {
+        let measuring = &criteria.measuring;
+        if criteria.guard.every == 0 {
+            (self.numbers.watched, self.guarded) = (None, None);
+        }
+        self.numbers
+            .followed
+            .take_if(|followed| measuring.patience.as_ref().is_none_or(|(aim, ..)| *aim != followed.aim));
+        self.best.take_if(|best| measuring.keep.as_ref() != Some(&best.aim));
+    }
+}

@@ -1,0 +1,166 @@
+//! The guard of a run: λ is judged by rows that no method sees, and the best λ is kept.
+//!
+//!   dₖ = mean over rows of (held-out loss at iteration k − that at the best iteration),   sₖ its standard error
+//!
+//! If dₖ < 0, iteration k becomes the best. If dₖ > sₖ, the held-out loss has risen: after `patience` such evaluations in a row the run
+//! stops, and a run that ends so returns the best λ and θ. The differences are paired, row by row, because losses of two λ on one row
+//! have much in common.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::generalisation::row_losses::{Paired, RowLosses};
+use crate::generalisation::rows::Part;
+use crate::outer::measures::{Aim, Best};
+use crate::outer::stopping::StopSignal;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The name of the metric.
+pub(crate) const HELD_OUT: &str = "held-out loss";
+
+/// How a run judges λ by held-out rows, where its problem has some.
+///
+/// ```
+/// assert_eq!(bilevel::splits::Guard::default(), bilevel::splits::Guard { every: 5, patience: 0 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Guard {
+    /// Outer iterations from one evaluation to the next; 0 is no guard.
+    pub every: u32,
+    /// Stop after this many evaluations in a row at which the held-out loss had risen by more than its standard error; 0 is never.
+    pub patience: u32,
+}
+
+impl Default for Guard {
+    /// Every fifth iteration, without stopping early.
+    fn default() -> Self {
+        Guard { every: 5, patience: 0 }
+    }
+}
+
+/// What a guard knows of the run so far: part of every checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    /// Losses of the held-out rows at the best iteration.
+    best: Vec<f64>,
+    /// Evaluations in a row at which they had risen.
+    pub risen: u32,
+    /// The difference at the last evaluation.
+    last: Paired,
+}
+
+/// What the guard of a run found.
+///
+/// ```
+/// use bilevel::methods::IftCg;
+/// use bilevel::splits::{Guard, Rows};
+/// use bilevel::{Array, Driver, InnerLoop, Leaf, Problem, Variable};
+/// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+///     .table("y", Array::from_f64([4], vec![1.0, 0.2, 0.9, 0.8])?, &Rows::given([0], [1]).with_held_out([2, 3]))
+///     .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+///     .outer(|s, _, t| (s.data("y") - t.0).square().mean_all())
+///     .build()?;
+/// // The validation row wants a large penalty, the held-out rows a small one.
+/// let outcome = Driver::new(&problem, IftCg::default()).inner(InnerLoop::new(0.1, 100)).rate(0.5).iterations(50).run()?;
+/// let guard = outcome.guard.unwrap();
+/// assert!(guard.kept_best && guard.iteration < 50, "{guard}");
+/// assert!(outcome.lambda.0.item().unwrap() < outcome.state.lambda[0].item()?);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuardReport {
+    /// The iteration at which the held-out loss was least.
+    pub iteration: u32,
+    /// The held-out loss there.
+    pub held_out_loss: f64,
+    /// By how much it had risen at the last evaluation.
+    pub rise: Paired,
+    /// The number of rows.
+    pub rows: usize,
+    /// True if it had risen by more than its standard error, so that λ and θ of the best iteration are returned instead of the last.
+    pub kept_best: bool,
+}
+
+impl fmt::Display for GuardReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GuardReport { iteration, held_out_loss, rise, rows, kept_best } = self;
+        let Paired { mean, standard_error } = rise;
+        match kept_best {
+            true => write!(
+                f,
+                "the loss on {rows} held-out rows was least at iteration {iteration}, {held_out_loss:.4}, and has risen by \
+                 {mean:.4} ± {standard_error:.4} since: λ is overfitted to the validation rows, and λ and θ of iteration \
+                 {iteration} are returned"
+            ),
+            false => {
+                write!(f, "the loss on {rows} held-out rows has not risen: {held_out_loss:.4} at iteration {iteration}")
+            }
+        }
+    }
+}
+
+/// Evaluates held-out rows in a run.
+pub(crate) struct Watching {
+    pub settings: Guard,
+    losses: RowLosses,
+    key: Key,
+    rows: usize,
+}
+
+impl Watching {
+    /// In the session of a run with this key; none if the run has no guard or the problem no held-out rows. An evaluation that has begun
+    /// ends, even if the run is asked to stop.
+    pub fn new(settings: Guard, session: &Session, key: Key) -> Result<Option<Self>> {
+        let rows = session.problem().rows_of(Part::HeldOut);
+        if settings.every == 0 || rows == 0 {
+            return Ok(None);
+        }
+        let session = session.clone().stopped_by(StopSignal::new());
+        Ok(Some(Watching { settings, losses: RowLosses::new(&session, Part::HeldOut)?, key, rows }))
+    }
+
+    /// True if an evaluation is due after this iteration.
+    pub fn is_due(&self, iteration: u32) -> bool {
+        iteration.is_multiple_of(self.settings.every)
+    }
+
+    /// Judges a state: the held-out loss, and the state if it is the best so far.
+    pub fn judge(
+        &mut self,
+        (iteration, state): (u32, &State),
+        watched: &mut Option<Watched>,
+        session: &Session,
+    ) -> Result<(f64, Option<Best>)> {
+        let losses = self.losses.at(state, self.key)?;
+        let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+        let last = watched.as_ref().map(|watched| Paired::of(&losses, &watched.best));
+        match (watched, last) {
+            (Some(watched), Some(last)) if last.mean >= 0.0 || last.mean.is_nan() => {
+                // A loss that is not finite has risen, too.
+                let risen = last.mean.partial_cmp(&last.standard_error).is_none_or(std::cmp::Ordering::is_gt);
+                watched.risen = if risen { watched.risen.saturating_add(1) } else { 0 };
+                watched.last = last;
+                Ok((mean, None))
+            }
+            (watched, _) => {
+                let last = Paired { mean: 0.0, standard_error: 0.0 };
+                *watched = Some(Watched { best: losses, risen: 0, last });
+                Ok((mean, Some(Best::at(&Aim::lowest(HELD_OUT), mean, iteration, state, session)?)))
+            }
+        }
+    }
+
+    /// What was found.
+    pub fn report(&self, watched: &Watched, best: &Best) -> GuardReport {
+        GuardReport {
+            iteration: best.iteration,
+            held_out_loss: best.value,
+            rise: watched.last,
+            rows: self.rows,
+            kept_best: watched.risen > 0,
+        }
+    }
+}

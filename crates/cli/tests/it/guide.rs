@@ -1,0 +1,195 @@
+//! The guide says what is so: its commands are understood, its links lead somewhere, its chapters are all tested.
+
+use bilevel_cli::arguments::{Arguments, Command, Which};
+use bilevel_cli::commands::run::resolve;
+use bilevel_cli::config::entries::parse_set;
+use clap::Parser;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src")
+}
+
+fn chapters() -> Vec<(String, String)> {
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let chapters = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    chapters
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap()
+}
+
+/// The chapters and the README.
+fn texts() -> Vec<(String, String)> {
+    chapters().into_iter().chain([("README.md".to_string(), readme())]).collect()
+}
+
+#[test]
+fn the_readme_says_of_every_method_what_the_truth_suite_found_and_the_library_says() {
+    const HEAD: &str =
+        "| method | right on | gradients per inner step | peak memory, T = 20 | when |\n|---|---|---|---|---|\n";
+    let suite = bilevel_run::advise::Suite::stored().unwrap();
+    let row = |m: &bilevel::methods::MethodInfo| {
+        let found = suite.summary(m.name);
+        assert_eq!(found.broken, 0, "{} breaks a claim", m.name);
+        let peak = found.peak.unwrap_or_else(|| panic!("{} has no peak: run the test 'peak' of bilevel", m.name));
+        // A method with a target of its own is held to it by tests beside it, not by the stored suite.
+        if found.applies == 0 {
+            return format!("| `{}` | – | – | {peak} θ | {} |\n", m.name, m.when);
+        }
+        let per_step =
+            if found.per_step < 10.0 { format!("{:.1}", found.per_step) } else { format!("{:.0}", found.per_step) };
+        format!("| `{}` | {} of {} | {per_step} | {peak} θ | {} |\n", m.name, found.right, found.applies, m.when)
+    };
+    let table: String = bilevel::methods::all().iter().map(row).collect();
+    let readme = readme();
+    let (before, rest) = readme.split_once(HEAD).unwrap();
+    let end = rest.find("\n\n").unwrap() + 1;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+        std::fs::write(path, format!("{before}{HEAD}{table}{}", &rest[end..])).unwrap();
+        return;
+    }
+    assert_eq!(rest[..end], table, "run the tests with UPDATE_GOLDEN=1");
+}
+
+/// The arguments of a line that calls the command, without what the shell does with its output.
+fn arguments(line: &str) -> Option<Vec<&str>> {
+    let line = line.split(['>', '|', '#']).next()?.trim();
+    let rest = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("bilevel "));
+    rest.map(|rest| ["bilevel"].into_iter().chain(rest.split_whitespace()).collect())
+}
+
+#[test]
+fn every_command_shown_is_understood() {
+    let mut count = 0;
+    for (name, text) in texts() {
+        for block in text.split("```sh\n").skip(1) {
+            for line in block.split("```").next().unwrap().lines() {
+                if let Some(arguments) = arguments(line) {
+                    let parsed = Arguments::try_parse_from(arguments);
+                    parsed.unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+                    count += 1;
+                } else {
+                    assert!(line.trim().is_empty() || line.starts_with("cargo "), "{name}: {line}");
+                }
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
+}
+
+/// The configurations that a command asks for: one, or one for each method of a comparison.
+fn configurations(command: Option<Command>) -> Vec<Which> {
+    match command {
+        Some(Command::Run(run)) => vec![run.which],
+        Some(Command::Check(check)) => vec![check.which],
+        Some(Command::Advise(advise)) => vec![advise.which],
+        Some(Command::Compare(compare)) => {
+            let which = |method: &String| Which {
+                what: compare.what.clone(),
+                method: Some(method.clone()),
+                seed: None,
+                outer: compare.outer,
+                device: compare.device.clone(),
+                precision: compare.precision.clone(),
+                set: compare.set.clone(),
+                data: compare.data.clone(),
+            };
+            compare.methods.iter().map(which).collect()
+        }
+        _ => vec![],
+    }
+}
+
+#[test]
+fn every_setting_of_a_command_shown_exists_and_takes_its_value() {
+    let registry = bilevel_cli::everything();
+    let mut settings = 0;
+    for (name, text) in texts() {
+        for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+            let Some(arguments) = arguments(line) else { continue };
+            for which in configurations(Arguments::try_parse_from(arguments).unwrap().command) {
+                settings += which.set.len();
+                // A file of the reader's own is not there to be read.
+                let checked = match which.what.ends_with(".toml") {
+                    true => which.set.iter().try_for_each(|set| parse_set(set).map(drop)).map_err(|e| e.to_string()),
+                    false => resolve(&registry, &which).map(drop).map_err(|error| error.to_string()),
+                };
+                checked.unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+            }
+        }
+    }
+    assert!(settings >= 8, "{settings} settings");
+}
+
+#[test]
+fn every_task_and_study_named_in_a_command_exists() {
+    let registry = bilevel_cli::everything();
+    for (name, text) in texts() {
+        for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+            let Some(arguments) = arguments(line) else { continue };
+            let known = match arguments[1..] {
+                ["run" | "check" | "advise" | "compare", what, ..] => {
+                    what.ends_with(".toml") || registry.known_task(what).is_ok()
+                }
+                ["reproduce", study, ..] => {
+                    study == "all" || study.ends_with(".toml") || registry.known_study(study).is_ok()
+                }
+                _ => true,
+            };
+            assert!(known, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    for (name, text) in chapters() {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            let there = target.contains("://") || folder().join(file).exists();
+            assert!(there, "{name}: {target}");
+        }
+    }
+}
+
+#[test]
+fn every_chapter_is_in_the_summary_and_among_the_tests() {
+    let summary = std::fs::read_to_string(folder().join("SUMMARY.md")).unwrap();
+    let tested = include_str!("../../src/guide.rs");
+    for (name, _) in chapters().into_iter().filter(|(name, _)| name != "SUMMARY.md") {
+        assert!(summary.contains(&format!("({name})")), "{name}");
+        assert!(tested.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
+fn chapter(name: &str) -> String {
+    std::fs::read_to_string(folder().join(name)).unwrap()
+}
+
+#[test]
+fn every_method_has_its_place_in_the_tables() {
+    for (name, mark) in [("methods.md", "`"), ("mathematics.md", "| ")] {
+        let text = chapter(name);
+        for method in bilevel::methods::all() {
+            assert!(text.contains(&format!("{mark}{}", method.name)), "{name}: {}", method.name);
+        }
+    }
+}
+
+#[test]
+fn every_number_of_the_diagnosis_is_explained() {
+    let text = chapter("diagnostics.md");
+    // One line per field: its name, a colon and its value.
+    let printed = format!("{:#?}", bilevel::diagnostics::Diagnostics::default());
+    let fields: Vec<&str> =
+        printed.lines().filter_map(|line| line.trim().split_once(": ")).map(|(name, _)| name).collect();
+    assert!(fields.len() >= 20 && fields.contains(&"curvature"), "{printed}");
+    for field in fields {
+        assert!(text.contains(&format!("| `{field}` |")), "{field}");
+    }
+}

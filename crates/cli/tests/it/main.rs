@@ -1,0 +1,22 @@
+//! The tests of this crate as one program, so that they are linked once.
+
+mod architecture;
+mod command;
+mod common;
+mod compare;
+mod contributing;
+mod damaged;
+mod defaults;
+mod device;
+mod digits;
+mod files;
+mod guide;
+mod interrupting;
+mod manifest;
+mod numbers;
+mod own;
+mod report;
+mod reproduce;
+mod resuming;
+mod settings;
+mod tensorboard;

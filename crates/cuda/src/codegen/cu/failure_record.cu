@@ -1,8 +1,0 @@
-// Records an index out of range; `failure_record.rs` documents the layout.
-__device__ __forceinline__ void report(u64* error, u64 operation, u64 place, int index) {
-    const u64 near = place < LAST_PLACE ? place : LAST_PLACE;
-    atomicMin(error + 1 + operation, near << INDEX_BITS | (u64)(u32)index);
-    atomicMin(error, operation);
-}
-
-__device__ __forceinline__ bool has_failed(const u64* error) { return *(const volatile u64*)error != NO_ERROR; }

@@ -1,0 +1,68 @@
+//! The whole conformance suite by the interpreter, on schedules as they are planned for a GPU. No GPU is needed.
+
+use crate::gpu::{affine, agrees_on_affine_epilogues};
+use bilevel_cuda::gpu_target;
+use bilevel_graph::conformance::{agree, cases, check_all, long_products, outputs};
+use bilevel_graph::{DType, Graph, Program, Result};
+use bilevel_plan::{Interpreter, Kind, Schedule, StorageType, channels_last};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// As the executor plans it where cuDNN is there: with images channels last, if that is another program.
+fn planned(program: &Program) -> Result<Schedule> {
+    let rewritten = channels_last(program);
+    let target = gpu_target(rewritten.is_some(), true);
+    Schedule::new(rewritten.as_ref().unwrap_or(program), &target)
+}
+
+/// How many schedules have a fused attention, fetches in loops, sums of pads, and storage in two bytes.
+static FOUND: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+fn counted(program: &Program) -> Result<Schedule> {
+    let schedule = planned(program)?;
+    let any = |kind: fn(&Kind) -> bool| schedule.nodes.iter().any(|node| kind(&node.kind));
+    let found = [
+        schedule.groups().iter().any(|group| group.second_gemm.is_some()),
+        any(|kind| matches!(kind, Kind::InlineGather { .. })),
+        any(|kind| matches!(kind, Kind::PadSum(_))),
+        schedule.nodes.iter().any(|node| node.storage.is_reduced()),
+    ];
+    for (count, found) in FOUND.iter().zip(found) {
+        count.fetch_add(usize::from(found), Relaxed);
+    }
+    Ok(schedule)
+}
+
+#[test]
+fn schedules_for_a_gpu_pass_the_whole_conformance_suite_by_the_interpreter() {
+    let seeds = 0..4;
+    let (start, count) = (Instant::now(), cases(seeds.clone()).unwrap().len());
+    let failures = check_all(&Interpreter::of(counted), seeds).unwrap();
+    println!("{count} cases for a GPU in {:.1} s", start.elapsed().as_secs_f64());
+    assert!(failures.is_empty(), "{}", failures.iter().map(|f| format!("{f}\n")).collect::<String>());
+    let found = FOUND.each_ref().map(|count| count.load(Relaxed));
+    println!("programs with fused attention, fetches, sums of pads and two bytes: {found:?}");
+    assert!(found.iter().all(|&count| count > 0), "{found:?}");
+}
+
+#[test]
+fn affine_epilogues_agree_with_the_reference() {
+    let (program, _) = affine(&Graph::new(), DType::F32);
+    let schedule = planned(&program).unwrap();
+    assert_eq!(schedule.groups().iter().filter(|group| group.affine.is_some()).count(), 5);
+    agrees_on_affine_epilogues(&Interpreter::of(planned));
+}
+
+#[test]
+fn long_products_in_scaled_fp16_agree_with_the_reference() {
+    let start = Instant::now();
+    let (cases, interpreter) = (long_products().unwrap(), Interpreter::of(planned));
+    for case in &cases {
+        let scaled = planned(&case.program).unwrap().nodes.iter().any(|node| node.storage == StorageType::F16);
+        assert!(scaled || case.name.contains("begin anywhere"), "{}", case.name);
+        let expected = case.expected().unwrap();
+        let found = outputs(&interpreter, &case.program, &case.inputs, case.steps).unwrap();
+        agree(&found, &expected, &case.tolerances).unwrap_or_else(|mismatch| panic!("{}: {mismatch}", case.name));
+    }
+    println!("{} cases of long products in {:.1} s", cases.len(), start.elapsed().as_secs_f64());
+}

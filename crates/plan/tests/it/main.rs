@@ -1,0 +1,3 @@
+//! The tests of this crate as one program, so that they are linked once.
+
+mod interpreted;

@@ -1,0 +1,242 @@
+"""A bilevel problem in Python, whatever framework its losses were written in."""
+
+import inspect
+import json
+import os
+import time
+
+import numpy as np
+
+from . import _bilevel
+from ._check import CheckReport, compared
+from ._results import Advice, Comparison, Hypergradient, Trained
+from ._run import Run
+from ._settings import method_tables, optimizer_table, outer_table
+from .errors import Error, ProblemError, SettingError, ShapeError
+
+
+class Leaves:
+    """The named leaves of λ or θ: a dictionary here, and another structure in a framework's own class."""
+
+    def __init__(self, names, values):
+        self.names, self.values = list(names), [np.asarray(v) for v in values]
+
+    def flatten(self, tree):
+        """The leaves of a tree of this structure."""
+        if sorted(tree) != sorted(self.names):
+            raise ShapeError(f"the leaves are {', '.join(self.names)}, but {', '.join(tree)} were given")
+        return [tree[name] for name in self.names]
+
+    def tree(self, arrays):
+        """The user's structure, with these arrays as leaves."""
+        return dict(zip(self.names, (np.asarray(a) for a in arrays), strict=True))
+
+    def arrays(self, tree, what):
+        """The leaves of a tree of this structure, as arrays of the problem."""
+        found = [np.asarray(v) for v in self.flatten(tree)]
+        shapes = [v.shape for v in found]
+        if shapes != [v.shape for v in self.values]:
+            own = [v.shape for v in self.values]
+            raise ShapeError(f"{what} has leaves of shapes {shapes}, but the problem's have {own}")
+        return [np.require(v, dtype=own.dtype, requirements="C") for v, own in zip(found, self.values)]
+
+
+class Parts:
+    """Everything a problem is made of, as plain data."""
+
+    def __init__(self, hyperparameters, parameters, data, inner, outer, dtype, start=None, metrics=(), precision="full"):
+        self.hyperparameters, self.parameters, self.data = hyperparameters, parameters, data
+        self.inner, self.outer, self.dtype, self.start = inner, outer, dtype, start
+        self.metrics, self.precision = list(metrics), precision
+
+    def native(self):
+        return _bilevel.Problem(
+            self.hyperparameters, self.parameters, list(self.data.items()), self.inner, self.outer, self.dtype,
+            start=self.start, metrics=self.metrics, precision=self.precision,
+        )
+
+
+class Problem:
+    """Two losses: the inner one trains the parameters, the outer one judges them, and λ is what is learned.
+
+    Make one with `bilevel.jax.problem`, `bilevel.torch.problem` or `bilevel.problem`.
+    """
+
+    def __init__(self, parts, hyperparameters, parameters, references=None):
+        self._parts, self._lambda, self._theta = parts, hyperparameters, parameters
+        self._references = references or {}
+        self._core, self._pid, self._prepared = parts.native(), os.getpid(), {}
+        #: The last run that was started, also if it was interrupted.
+        self.last_run = None
+
+    def __getstate__(self):
+        return {"parts": self._parts, "lambda": self._lambda, "theta": self._theta}
+
+    def __setstate__(self, state):
+        self.__init__(state["parts"], state["lambda"], state["theta"])
+
+    def _native(self):
+        if os.getpid() != self._pid:
+            raise Error("this problem was made before a fork, and its threads are not here; start processes by 'spawn', or make it anew")
+        return self._core
+
+    @property
+    def sizes(self):
+        """Numbers in λ and in the parameters."""
+        return self._core.sizes
+
+    @property
+    def dtype(self):
+        """The type everything is computed in: f32 or f64."""
+        return self._core.dtype
+
+    @property
+    def lam(self):
+        """Where λ starts."""
+        return self._lambda.tree(self._lambda.values)
+
+    @property
+    def params(self):
+        """Where the parameters start."""
+        return self._theta.tree(self._theta.values)
+
+    def methods(self):
+        """The names of the methods that apply."""
+        return self._native().methods()[0]
+
+    def check(self, tolerance=None):
+        """Compares both losses with the user's framework: value, gradient, and a product with the Hessian.
+
+        Returns a report, and raises `CheckError` if they differ by more than rounding.
+        """
+        rows = []
+        for name, reference in self._references.items():
+            rows.extend(compared(name, reference, self.dtype, tolerance))
+        report = CheckReport(rows)
+        report.raise_if_failed()
+        return report
+
+    def losses(self, lam=None, params=None, *, seed=0, device="cpu", threads=0):
+        """The inner and the outer loss and the metrics, by name."""
+        return dict(self._native().losses(
+            self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"), seed, device, threads))
+
+    def hypergradient(self, method="langevin-adjoint", *, lam=None, params=None, seed=0, warm=False, device="cpu", threads=0, **settings):
+        """The derivative of the outer loss by λ through training, by this method.
+
+        Settings are those of the method and of the inner loop: `step`, `steps`, `temperature`, …
+        """
+        table, inner = method_tables(method, settings)
+        key = (json.dumps(table), json.dumps(inner), device, threads)
+        core, since = self._native(), time.perf_counter()
+        if key not in self._prepared:
+            self._prepared[key] = core.prepare(key[0], key[1], device, threads)
+        value, error, theta, report = self._prepared[key].estimate(
+            seed, warm, self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"))
+        return Hypergradient(
+            method=table["name"],
+            value=self._lambda.tree(value),
+            standard_error=None if error is None else self._lambda.tree(error),
+            params=self._theta.tree(self._whole_theta(theta)),
+            seconds=time.perf_counter() - since,
+            **json.loads(report),
+        )
+
+    def run(
+        self, method="langevin-adjoint", *, optimizer="adam", rate=0.01, iterations=100, seed=0, device="cpu", threads=0,
+        callback=None, progress=None, blocking=True, folder=None, resume=False, checkpoint_every=10, lam=None, params=None,
+        title=None, **settings,
+    ):
+        """Learns λ: the outer loop with this method and optimizer.
+
+        `callback` is called with a dictionary after each iteration; if it returns True, the run ends. With `blocking=False` the run goes on in
+        the background: see `pause`, `resume`, `wait` and `abort` of the result. After Ctrl-C, `last_run` of the problem has the last good state.
+        """
+        settings, outer = outer_table(settings, rate=rate, iterations=iterations, seed=seed)
+        table, inner = method_tables(method, settings)
+        native = _bilevel.Run(
+            self._native(), json.dumps(table), json.dumps(outer), json.dumps(inner), json.dumps(optimizer_table(optimizer)),
+            device, threads, None if callback is None else (lambda text: callback(json.loads(text))),
+            None if folder is None else os.fspath(folder), resume, checkpoint_every,
+            self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"),
+        )
+        self.last_run = Run(native, self, table["name"], iterations, title or f"bilevel: {table['name']}")
+        if blocking:
+            self.last_run.wait(progress=progress)
+        elif progress:
+            raise SettingError("progress is drawn by wait(progress=True) where a run is not blocking")
+        return self.last_run
+
+    def train(self, lam=None, *, seed=0, record_every=0, device="cpu", threads=0, **settings):
+        """Trains the parameters alone, at this λ."""
+        _, inner = method_tables("rmd", settings)
+        lam = self._lambda.arrays(self.lam if lam is None else lam, "lam")
+        complete = _bilevel.inner_loop(json.dumps(inner or {}))
+        theta, inner_loss, outer_loss, metrics, losses = self._native().train(lam, complete, seed, record_every, device, threads)
+        return Trained(self._theta.tree(theta), inner_loss, outer_loss, dict(metrics), losses)
+
+    def compare(self, methods=None, *, seeds=1, progress=None, **options):
+        """Runs several methods with the same settings, each with several seeds."""
+        chosen = methods or ["langevin-adjoint", "rmd", "ift-cg"]
+        runs = {}
+        for method in chosen:
+            name, own = (method, {}) if isinstance(method, str) else (method["name"], {k: v for k, v in method.items() if k != "name"})
+            for seed in range(seeds) if isinstance(seeds, int) else seeds:
+                runs.setdefault(name, []).append(self.run(name, seed=seed, progress=progress, **{**options, **own}))
+        return Comparison(runs)
+
+    def advise(self, *, temperature=0.0, device="cpu", threads=0, **settings):
+        """Measures the problem and ranks the methods that apply, by what is known of them on problems like it."""
+        _, inner = method_tables("rmd", settings)
+        complete = _bilevel.inner_loop(json.dumps(inner or {}))
+        return Advice(json.loads(self._native().advise(complete, temperature, device, threads)))
+
+    def _given(self, leaves, tree, what):
+        return None if tree is None else leaves.arrays(tree, what)
+
+    def _whole_theta(self, trained):
+        """The parameters with the frozen ones in their places."""
+        trained = iter(trained)
+        frozen = [role == "frozen" for _, _, role in self._parts.parameters]
+        return [own if is_frozen else next(trained) for own, is_frozen in zip(self._theta.values, frozen)]
+
+    def __repr__(self):
+        lam, theta = self.sizes
+        return f"<bilevel.Problem: {lam} hyperparameters, {theta} parameters, {self.dtype}>"
+
+    def _repr_html_(self):
+        lam, theta = self.sizes
+        return f"<b>bilevel problem</b>: {lam} hyperparameters, {theta} parameters, {self.dtype}"
+
+
+def takes(function, count):
+    """Whether a function can be called with this many positional arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # No signature is known.
+        return False
+    return True
+
+
+def bounds_of(bounds, names):
+    """A lower and an upper bound for each leaf: one pair for all, or a dictionary by name."""
+    if bounds is None:
+        return {name: (-np.inf, np.inf) for name in names}
+    if isinstance(bounds, dict):
+        unknown = sorted(set(bounds) - set(names))
+        if unknown:
+            raise ProblemError(f"bounds are given for '{unknown[0]}', but the leaves of λ are {', '.join(names)}")
+        return {name: _pair(bounds.get(name)) for name in names}
+    return {name: _pair(bounds) for name in names}
+
+
+def _pair(bounds):
+    if bounds is None:
+        return (-np.inf, np.inf)
+    low, high = bounds
+    return (-np.inf if low is None else float(low), np.inf if high is None else float(high))
+
+
+__all__ = ["Leaves", "Parts", "Problem", "bounds_of", "takes"]

@@ -1,0 +1,118 @@
+"""What calls return: immutable values with a one-line form, and a table or picture for notebooks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ._display import Plot, short, table, text_table
+
+
+@dataclass(frozen=True, repr=False)
+class Hypergradient:
+    """The derivative of the outer loss by λ, as one method estimates it."""
+
+    method: str
+    #: In the structure of λ.
+    value: Any
+    #: Of each number, if the method knows it.
+    standard_error: Any
+    #: Where training ended.
+    params: Any
+    inner_loss: float
+    outer_loss: float
+    #: How often each derivative was computed.
+    oracles: dict
+    diagnostics: dict
+    #: Leaves of λ that cannot influence the outer loss.
+    idle: list
+    seconds: float
+
+    def __repr__(self):
+        return f"<bilevel.Hypergradient by {self.method}: outer loss {short(self.outer_loss)}, {self.seconds:.3g} s>"
+
+    def _repr_html_(self):
+        rows = [("inner loss", short(self.inner_loss)), ("outer loss", short(self.outer_loss))]
+        rows += [(k.replace("_", " "), v) for k, v in self.oracles.items() if v]
+        rows += [(k.replace("_", " "), v) for k, v in self.diagnostics.items() if v is not None]
+        return table(["hypergradient", self.method], rows)
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """What training alone leaves behind."""
+
+    params: Any
+    inner_loss: float
+    outer_loss: float
+    metrics: dict
+    #: Pairs of a step and the inner loss there, if they were recorded.
+    losses: list
+
+    def __repr__(self):
+        return f"<bilevel.Trained: inner loss {short(self.inner_loss)}, outer loss {short(self.outer_loss)}>"
+
+    def plot(self):
+        """The recorded losses."""
+        return Plot("Training", "step", "inner loss", [("", self.losses)])
+
+
+class Comparison:
+    """Runs of several methods, by name."""
+
+    def __init__(self, runs):
+        self.runs = runs
+
+    def rows(self):
+        """For each method: the mean and the spread of the last outer loss, and the mean time."""
+        found = []
+        for name, runs in self.runs.items():
+            losses = [run.outer_loss for run in runs if run.outer_loss is not None]
+            mean = sum(losses) / len(losses) if losses else None
+            spread = (sum((x - mean) ** 2 for x in losses) / (len(losses) - 1)) ** 0.5 if len(losses) > 1 else None
+            found.append((name, mean, spread, sum(run.seconds for run in runs) / len(runs), runs[0].reason))
+        return sorted(found, key=lambda row: (row[1] is None, row[1]))
+
+    HEADER = ("method", "outer loss", "± sd", "seconds", "ended because")
+
+    def _cells(self):
+        return [(name, short(mean), short(spread), f"{seconds:.3g}", reason) for name, mean, spread, seconds, reason in self.rows()]
+
+    def __repr__(self):
+        return text_table(self.HEADER, self._cells())
+
+    def _repr_html_(self):
+        return table(self.HEADER, self._cells())
+
+    def plot(self):
+        """The outer losses of all runs."""
+        curves = []
+        for name, runs in self.runs.items():
+            for i, run in enumerate(runs):
+                curves.append((name if i == 0 else "", [(r["iteration"], r["outer_loss"]) for r in run.iterations]))
+        return Plot("Comparison of methods", "outer iteration", "outer loss", curves)
+
+
+class Advice:
+    """Which methods to try first."""
+
+    def __init__(self, found):
+        self.situation, self.ranked, self.refused = found["situation"], found["ranked"], dict(found["refused"])
+
+    @property
+    def best(self):
+        """The first method with its settings and inner loop, to be given to `run(**…)`."""
+        recipe = self.ranked[0]["recipe"]
+        inner = dict(recipe["inner"])
+        optimizer, schedule = inner.pop("optimizer", None), inner.pop("schedule", None)
+        settings = {k: v for k, v in recipe["method"].items() if k != "name"}
+        return {"method": recipe["method"]["name"], **settings, **inner, "inner_optimizer": optimizer, "inner_schedule": schedule}
+
+    HEADER = ("method", "error", "price", "claimed")
+
+    def _cells(self):
+        return [(c["method"], f"{c['error']:.1e}", f"{c['price']:.0f}", "yes" if c["claimed"] else "") for c in self.ranked]
+
+    def __repr__(self):
+        return text_table(self.HEADER, self._cells())
+
+    def _repr_html_(self):
+        return table(self.HEADER, self._cells())

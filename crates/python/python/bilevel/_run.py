@@ -1,0 +1,198 @@
+"""A run of the outer loop: in progress or ended."""
+
+import atexit
+import json
+import os
+import sys
+import time
+import weakref
+
+from ._display import Plot, short, table
+from .errors import DivergenceError, Error
+
+#: Runs in progress, ended before the interpreter is.
+_RUNNING = weakref.WeakSet()
+#: The progress line is redrawn at most this often, in seconds.
+_REDRAW = 0.1
+
+
+@atexit.register
+def _end_all():
+    for run in list(_RUNNING):
+        run._native.abort()
+        run._native.wait(1 << 62, 10.0)
+
+
+class Run:
+    """A run: watched while it goes on, and afterwards λ, the parameters and the numbers of every iteration."""
+
+    def __init__(self, native, problem, method, planned, title):
+        self._native, self._problem, self.method, self._planned, self.title = native, problem, method, planned, title
+        self._rows, self._ended = [], None
+        _RUNNING.add(self)
+
+    # While it goes on.
+
+    @property
+    def is_running(self):
+        return self._ended is None and not self._native.wait(0, 0.0)
+
+    def pause(self):
+        """Holds the run after the iteration it is in."""
+        self._native.pause()
+
+    def resume(self):
+        """Goes on after a pause."""
+        self._native.resume()
+
+    def abort(self, wait=True):
+        """Ends the run within a fraction of a second; the last good state stays."""
+        self._native.abort()
+        if wait:
+            self.wait()
+        return self
+
+    def wait(self, timeout=None, progress=None):
+        """Waits for the end, or for so many seconds; returns whether the run has ended.
+
+        Ctrl-C ends the run and raises `KeyboardInterrupt`; the run keeps its last good state.
+        """
+        line = _ProgressLine(self._planned) if progress or (progress is None and sys.stderr.isatty()) else None
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not self._native.wait(len(self._rows), 0.05):
+                self._read()
+                if line:
+                    line.draw(self._rows)
+                if until is not None and time.monotonic() >= until:
+                    return False
+        except KeyboardInterrupt:
+            self._native.abort()
+            while not self._native.wait(1 << 62, 0.05):
+                pass
+            self._finish(strict=False)
+            raise
+        finally:
+            if line:
+                line.close(self._rows)
+        self._read()
+        self._finish(strict=True)
+        return True
+
+    def _read(self):
+        self._rows.extend(json.loads(self._native.iterations(len(self._rows))))
+
+    def _finish(self, strict):
+        self._read()
+        _RUNNING.discard(self)
+        outcome = self._native.outcome(False)
+        if outcome is not None:
+            lam, theta, report = outcome
+            self._ended = (lam, theta, json.loads(report))
+            self._write_page()
+        if strict:
+            self._native.outcome(True)
+
+    def _write_page(self):
+        folder = self._native.folder
+        if folder is not None:
+            self.report(os.path.join(folder, "report.html"))
+
+    # Afterwards.
+
+    def _outcome(self):
+        if self._ended is None:
+            if not self._native.wait(1 << 62, 0.0):
+                raise Error("the run has not ended; call wait() first")
+            self._finish(strict=True)
+        return self._ended
+
+    @property
+    def iterations(self):
+        """The numbers of every iteration, as dictionaries."""
+        self._read()
+        return list(self._rows)
+
+    @property
+    def lam(self):
+        """The learned λ, in the structure it was given."""
+        return self._problem._lambda.tree(self._outcome()[0])
+
+    @property
+    def params(self):
+        """The parameters that go with it."""
+        return self._problem._theta.tree(self._outcome()[1])
+
+    @property
+    def reason(self):
+        """Why the run ended, in words."""
+        return self._outcome()[2]["reason"]
+
+    @property
+    def outer_loss(self):
+        """The outer loss in the last iteration."""
+        return self._outcome()[2]["outer_loss"]
+
+    @property
+    def metrics(self):
+        return self._outcome()[2]["metrics"]
+
+    @property
+    def seconds(self):
+        return self._outcome()[2]["seconds"]
+
+    @property
+    def summary(self):
+        """All numbers of the outcome."""
+        return dict(self._outcome()[2])
+
+    def raise_if_failed(self):
+        """Raises `DivergenceError` if numbers ran away."""
+        if self._outcome()[2]["failed"]:
+            raise DivergenceError(self.reason)
+        return self
+
+    def plot(self):
+        """The losses of every iteration."""
+        curves = [(name, [(r["iteration"], r[key]) for r in self.iterations]) for name, key in (("outer loss", "outer_loss"), ("inner loss", "inner_loss"))]
+        return Plot(self.title, "outer iteration", "loss", curves)
+
+    def report(self, path=None):
+        """The page about the run, as HTML; written to a file if one is given."""
+        self._outcome()
+        page = self._native.page(self.title)
+        if path is not None:
+            with open(os.fspath(path), "w", encoding="utf-8") as file:
+                file.write(page)
+        return page
+
+    def __repr__(self):
+        if self._ended is None and not self._native.wait(1 << 62, 0.0):
+            return f"<bilevel.Run by {self.method}: in progress>"
+        return f"<bilevel.Run by {self.method}: outer loss {short(self.outer_loss)}, {self.reason}>"
+
+    def _repr_html_(self):
+        if self.is_running:
+            return repr(self)
+        rows = [(k.replace("_", " "), v) for k, v in self.summary.items() if not isinstance(v, (dict, list))]
+        return self.plot().svg + table(["run", self.method], rows)
+
+
+class _ProgressLine:
+    """One line on standard error, redrawn at most ten times a second."""
+
+    def __init__(self, planned):
+        self.planned, self.drawn = planned, 0.0
+
+    def draw(self, rows, last=False):
+        now = time.monotonic()
+        if rows and (last or now - self.drawn >= _REDRAW):
+            self.drawn = now
+            row = rows[-1]
+            text = f"{row['iteration']}/{self.planned}  outer loss {short(row['outer_loss'])}  inner loss {short(row['inner_loss'])}"
+            print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
+
+    def close(self, rows):
+        self.draw(rows, last=True)
+        if rows:
+            print(file=sys.stderr)

@@ -1,0 +1,31 @@
+//! The command `bilevel`, and what it shares with runs from Python: devices and pages.
+
+use crate::error;
+use bilevel::graph::Executor;
+use bilevel::observers::Iteration;
+use bilevel::{Named, Outcome, Problem, Variable};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// Runs the command with these arguments, of which the first is its name, and returns the exit code.
+#[pyfunction]
+pub fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| bilevel_cli::run_with(&bilevel_cli::everything(), arguments))
+}
+
+/// The device of this name; this many threads on the processor, 0 for one for each core.
+pub fn executor(device: &str, threads: usize) -> PyResult<Arc<dyn Executor>> {
+    let device = device.parse().map_err(|reason: String| error::setting(reason))?;
+    bilevel_cli::run::device::executor(device, threads).map_err(error::other)
+}
+
+/// The page about a run.
+pub fn page(
+    title: &str,
+    problem: &Problem,
+    iterations: &[Iteration],
+    outcome: &Outcome<Named<Variable>, Named<Variable>>,
+) -> PyResult<String> {
+    Ok(bilevel_cli::report_of(title, problem, iterations, outcome).map_err(error::other)?.html())
+}

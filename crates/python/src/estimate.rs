@@ -1,0 +1,104 @@
+//! A method compiled for a problem: one hypergradient at a time.
+
+use crate::array;
+use crate::error::{self, of};
+use crate::problem::{inner_loop, named, place};
+use bilevel::graph::Executor;
+use bilevel::methods::PreparedMethod;
+use bilevel::programs::Leaves;
+use bilevel::{Array, Key, Method, Problem as Core, Session, State};
+use pyo3::prelude::*;
+use std::sync::Mutex;
+
+/// A compiled method. It keeps what is compiled; every estimate starts from where it is told to.
+#[pyclass(frozen, module = "bilevel._bilevel")]
+pub struct Estimator {
+    core: Core,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    session: Session,
+    method: PreparedMethod,
+    state: Option<State>,
+}
+
+/// What an estimate leaves behind, on the host.
+struct Found {
+    value: Vec<Array>,
+    standard_error: Option<Vec<Array>>,
+    theta: Vec<Array>,
+    report: String,
+}
+
+impl Estimator {
+    pub fn new(
+        core: &Core,
+        settings: &bilevel_run::Settings,
+        inner: Option<&str>,
+        executor: &dyn Executor,
+    ) -> PyResult<Self> {
+        let method = bilevel_run::Registry::new().read_method(settings).map_err(error::setting)?;
+        let inner = inner_loop(inner, &*method)?;
+        method.applies(core).map_err(of)?;
+        let session = Session::new(core, executor).map_err(of)?;
+        let method = method.prepare_in(&session, &inner).map_err(of)?;
+        let held = Mutex::new(Held { session, method, state: None });
+        Ok(Estimator { core: core.clone(), held })
+    }
+
+    fn estimated(
+        &self,
+        seed: u64,
+        warm: bool,
+        lambda: Option<bilevel::Named<Array>>,
+        theta: Option<bilevel::Named<Array>>,
+    ) -> PyResult<Found> {
+        let mut held = self
+            .held
+            .lock()
+            .map_err(|_| error::other("an earlier estimate ended in a panic; prepare the method again"))?;
+        let Held { session, method, state } = &mut *held;
+        if state.is_none() || !warm {
+            *state = Some(session.state(Key::from_seed(0)).map_err(of)?);
+        }
+        let state = state.get_or_insert_with(State::default);
+        place(&self.core, state, lambda, theta)?;
+        let found = method.estimate(state, Key::from_seed(seed)).map_err(of)?;
+        let arrays = |leaves: &Leaves| leaves.arrays().map_err(of);
+        let report = serde_json::json!({
+            "inner_loss": found.inner_loss,
+            "outer_loss": found.outer_loss,
+            "oracles": found.oracles,
+            "diagnostics": found.diagnostics,
+            "idle": found.idle.to_vec(),
+        });
+        Ok(Found {
+            value: arrays(&found.value)?,
+            standard_error: found.standard_error.as_ref().map(arrays).transpose()?,
+            theta: arrays(&state.theta)?,
+            report: report.to_string(),
+        })
+    }
+}
+
+#[pymethods]
+impl Estimator {
+    /// The hypergradient leaf by leaf, its standard error, the last θ, and a JSON table of losses, costs and diagnostics.
+    #[pyo3(signature = (seed=0, warm=false, lambda_=None, theta=None))]
+    #[allow(clippy::type_complexity)] // Python names the parts.
+    fn estimate<'py>(
+        &self,
+        py: Python<'py>,
+        seed: u64,
+        warm: bool,
+        lambda_: Option<Vec<Bound<'py, PyAny>>>,
+        theta: Option<Vec<Bound<'py, PyAny>>>,
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<Vec<Bound<'py, PyAny>>>, Vec<Bound<'py, PyAny>>, String)> {
+        let lambda = lambda_.map(|arrays| named(&self.core.lambda_names(), &arrays)).transpose()?;
+        let theta = theta.map(|arrays| named(&self.core.theta_names(), &arrays)).transpose()?;
+        let found = py.detach(|| self.estimated(seed, warm, lambda, theta))?;
+        let error = found.standard_error.as_ref().map(|arrays| array::all(py, arrays)).transpose()?;
+        Ok((array::all(py, &found.value)?, error, array::all(py, &found.theta)?, found.report))
+    }
+}

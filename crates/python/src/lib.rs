@@ -1,0 +1,37 @@
+//! The native module of the Python package: tensors to trace with, problems from traced functions, and runs without the GIL.
+//!
+//! Everything here is what Python cannot do; names, trees, frameworks and checks are in `python/bilevel`.
+
+mod array;
+mod catalogue;
+#[cfg(feature = "command")]
+mod command;
+#[cfg(not(feature = "command"))]
+#[path = "no_command.rs"]
+mod command;
+mod error;
+mod estimate;
+mod function;
+mod problem;
+mod run;
+mod tracer;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _bilevel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<tracer::Tracer>()?;
+    module.add_class::<tracer::Tensor>()?;
+    module.add_class::<function::Function>()?;
+    module.add_class::<problem::Problem>()?;
+    module.add_class::<estimate::Estimator>()?;
+    module.add_class::<run::Run>()?;
+    module.add_function(wrap_pyfunction!(catalogue::methods, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::optimizers, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::check_method, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::inner_loop, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::plot, module)?)?;
+    module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! The tests of this crate as one program, so that they are linked once.
+
+mod browser;
+mod events;
+mod odd;

@@ -1,0 +1,7 @@
+//! What invariance learning needs beyond its table: LILA, the marginal likelihood of the training images.
+
+mod evidence;
+mod laplace;
+mod lila;
+
+pub(crate) use lila::Lila;

@@ -1,0 +1,4 @@
+//! The tests of this crate as one program, so that they are linked once.
+
+mod regularisers_and_losses;
+mod reproduction;

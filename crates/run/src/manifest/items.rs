@@ -1,0 +1,287 @@
+//! The items of a manifest: rows with an argument first, then all others, and then what starts from the results of these.
+
+use super::{AtScale, Contents, Follow, Group, RowSpec, Taken};
+use crate::config::entries::{Entry, Given};
+use crate::config::errors::{ConfigError, Place};
+use crate::config::resolve;
+use crate::run::HeldOut;
+use crate::{Config, Done, Finished, Item, Plan, label};
+use bilevel::{Error, Result};
+
+/// Measurements of a run on the way, unless it is said otherwise.
+const LOOKS: u32 = 10;
+/// Checkpoints of a run on the way, unless it is said otherwise; one that is stopped is saved too.
+const SAVES: u32 = 5;
+
+/// What runs in a row, once for each seed.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub row: &'a RowSpec,
+    pub group: &'a Group,
+    /// Where it is run with the λ that the row has found.
+    pub follow: Option<&'a Follow>,
+}
+
+impl Piece<'_> {
+    /// The label of a seed.
+    pub fn label(&self, seed: u64) -> String {
+        let follow = self.follow.map_or("", |follow| follow.name.as_str());
+        label(&format!("{} {} {} {seed} {follow}", self.group.name, self.row.method, self.row.setting))
+    }
+
+    /// What it is called.
+    pub fn method(&self) -> String {
+        match self.follow {
+            None => self.row.method.clone(),
+            Some(follow) => format!("{}, {}", self.row.method, follow.name),
+        }
+    }
+
+    /// Its metrics; all if there are none.
+    pub fn metrics(&self) -> &[String] {
+        self.follow.map_or(&self.row.metrics, |follow| &follow.metrics)
+    }
+}
+
+impl AtScale {
+    fn of<'a>(scales: &'a [AtScale; 3], plan: &Plan) -> &'a AtScale {
+        &scales[plan.scale as usize]
+    }
+}
+
+impl Contents {
+    /// What the study says of the scale.
+    pub fn at(&self, plan: &Plan) -> &AtScale {
+        AtScale::of(&self.scales, plan)
+    }
+
+    /// Whether numbers are held against the paper's.
+    pub fn is_held(&self, plan: &Plan) -> bool {
+        self.at(plan).held.unwrap_or(!plan.is_quick())
+    }
+
+    /// The groups of this scale.
+    pub fn groups<'a>(&'a self, plan: &Plan) -> Vec<&'a Group> {
+        let named = &self.at(plan).groups;
+        let is_there = |group: &&Group| {
+            !AtScale::of(&group.scales, plan).skip && (named.is_empty() || named.contains(&group.name))
+        };
+        self.groups.iter().filter(is_there).collect()
+    }
+
+    /// The rows of a group, and after them what is run with the λ that they have found.
+    pub fn pieces<'a>(&'a self, plan: &Plan, group: &'a Group) -> Vec<Piece<'a>> {
+        let here = &AtScale::of(&group.scales, plan).rows;
+        let named = if here.is_empty() { &self.at(plan).rows } else { here };
+        let rows: Vec<&RowSpec> = self
+            .rows
+            .iter()
+            .filter(|row| row.groups.is_empty() || row.groups.contains(&group.name))
+            .filter(|row| !AtScale::of(&row.scales, plan).skip && (named.is_empty() || named.contains(&row.name())))
+            .collect();
+        let own = rows.iter().map(|row| Piece { row, group, follow: None });
+        let followed = rows.iter().flat_map(|row| {
+            let follow = self.follow.iter().filter(|follow| row.follow.contains(&follow.name));
+            let follow = follow.filter(|follow| !AtScale::of(&follow.scales, plan).skip);
+            follow.map(|follow| Piece { row, group, follow: Some(follow) })
+        });
+        own.chain(followed).collect()
+    }
+
+    /// The seeds of a piece, from the first of the plan on.
+    pub fn seeds(&self, plan: &Plan, piece: Piece) -> std::ops::Range<u64> {
+        let Piece { row, group, follow } = piece;
+        let argued = if row.argument { self.at(plan).seeds } else { None };
+        let own = AtScale::of(&group.scales, plan).seeds.or(AtScale::of(&row.scales, plan).seeds);
+        let count = match follow {
+            Some(follow) if !follow.every_seed => 1,
+            _ => own.or(argued).unwrap_or(1),
+        };
+        plan.seed..plan.seed + u64::from(count)
+    }
+
+    /// Its settings, layer by layer.
+    fn entries(&self, plan: &Plan, piece: Piece) -> Vec<Entry> {
+        let Piece { row, group, follow } = piece;
+        let gpu = if plan.device == crate::Device::Cpu { &[][..] } else { &self.gpu };
+        let mut entries = self.settings.clone();
+        entries.extend_from_slice(gpu);
+        for layer in [&self.at(plan).settings, &group.settings, &AtScale::of(&group.scales, plan).settings] {
+            entries.extend_from_slice(layer);
+        }
+        let here = row.within.iter().filter(|(name, _)| *name == group.name).flat_map(|(_, settings)| settings);
+        let own = row.settings.iter().chain(here).chain(&AtScale::of(&row.scales, plan).settings);
+        match follow {
+            None => entries.extend(own.cloned()),
+            Some(follow) => {
+                // It has a method of its own, on the task of the row.
+                entries.extend(own.filter(|entry| entry.key[0] == "task").cloned());
+                entries.extend(follow.settings.iter().chain(&AtScale::of(&follow.scales, plan).settings).cloned());
+            }
+        }
+        entries
+    }
+
+    /// The configuration of a seed, with more settings on top.
+    pub fn config(
+        &self,
+        plan: &Plan,
+        piece: Piece,
+        seed: u64,
+        more: Option<Entry>,
+    ) -> std::result::Result<Config, ConfigError> {
+        let mut entries = self.entries(plan, piece);
+        entries.extend(more);
+        let mut config = resolve(plan.registry, &entries)?;
+        let task = plan.registry.read_task(&config.task).map_err(other)?;
+        let data = plan.data.as_ref().filter(|_| task.reads_data());
+        config.data = data.map_or(String::new(), |data| data.to_string_lossy().into_owned());
+        (config.seed, config.device) = (seed, plan.device);
+        let scales = piece.follow.map_or(&piece.row.scales, |follow| &follow.scales);
+        let (own, all) = (AtScale::of(scales, plan), self.at(plan));
+        let is_given = |key: &str| entries.iter().any(|entry| entry.dotted() == key);
+        let every = |count: u32| (config.outer.iterations / count.max(1)).max(1);
+        if !is_given("metrics.every") {
+            config.metrics.every = every(own.looks.or(all.looks).unwrap_or(LOOKS));
+        }
+        if !is_given("checkpoint.every") {
+            config.checkpoint.every = every(own.saves.or(all.saves).unwrap_or(SAVES));
+        }
+        // As in what was published.
+        if !entries.iter().any(|entry| entry.key[0] == "held_out") {
+            config.held_out = HeldOut::NOTHING;
+        }
+        if !is_given("metrics.diagnose") {
+            config.metrics.diagnose = 0;
+        }
+        Ok(config)
+    }
+
+    /// Refuses settings that no item could be run with.
+    pub fn check(&self, plan: &Plan) -> std::result::Result<(), ConfigError> {
+        for group in self.groups(plan) {
+            for piece in self.pieces(plan, group) {
+                let config = self.config(plan, piece, plan.seed, None)?;
+                if let (Some(measure), None) = (&piece.row.measure, piece.follow) {
+                    let known = plan.registry.known_measure(measure).map_err(other)?;
+                    (known.build)(&config, &self.with(plan, piece.row)).map_err(other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn with(&self, plan: &Plan, row: &RowSpec) -> serde_json::Map<String, serde_json::Value> {
+        let mut with = row.with.clone();
+        with.extend(self.at(plan).with.clone());
+        with.extend(AtScale::of(&row.scales, plan).with.clone());
+        with
+    }
+
+    /// Why a group cannot be run here.
+    pub fn missing(&self, plan: &Plan, group: &Group) -> Option<String> {
+        let piece = self.pieces(plan, group).into_iter().next()?;
+        let config = self.config(plan, piece, plan.seed, None).ok()?;
+        let reads = plan.registry.read_task(&config.task).ok()?.reads_data();
+        let is_there = plan.data.as_ref().map(|data| group.data.is_empty() || data.join(&group.data).exists());
+        let name = if group.data.is_empty() { "data files" } else { &group.data };
+        match is_there {
+            _ if !reads => None,
+            Some(true) => None,
+            None => Some(format!(
+                "needs {name}: say where with --data DIR; 'bilevel data fetch {name}' gets it, or says how"
+            )),
+            Some(false) => {
+                Some(format!("{name} is not among the data; 'bilevel data fetch {name}' gets it, or says how"))
+            }
+        }
+    }
+
+    fn item(&self, plan: &Plan, piece: Piece, seed: u64, done: &Finished) -> Result<Item> {
+        let label = piece.label(seed);
+        let base = Piece { follow: None, ..piece };
+        let take = piece.follow.and_then(|follow| follow.take.as_ref());
+        let more = match take {
+            None => None,
+            Some(key) => {
+                let from = base.label(seed);
+                let lambda: Vec<f64> = match done.get(&from) {
+                    Some(Done::Measured { .. }) => done.measured::<Taken>(&from)?.lambda,
+                    _ => done.run(&from)?.lambda.iter().flat_map(|leaf| leaf.values.iter().copied()).collect(),
+                };
+                let numbers = lambda.into_iter().map(Given::Number);
+                let key = key.split('.').map(String::from).collect();
+                let place = Place::Argument(format!("λ of {from}"));
+                Some(Entry { key, value: Given::Array(numbers.collect()), place })
+            }
+        };
+        let mut config = self.config(plan, piece, seed, more).map_err(|error| Error::other(error.to_string()))?;
+        if let (Some(measure), None) = (&piece.row.measure, piece.follow) {
+            let known = plan.registry.known_measure(measure)?;
+            let work = crate::Work::Measure((known.build)(&config, &self.with(plan, piece.row))?);
+            return Ok(Item { label, alone: piece.row.alone, work });
+        }
+        if piece.follow.is_some_and(|follow| follow.start) {
+            config.start.lambda = plan.lambda_of(&base.label(seed));
+        }
+        if let Some(theta) = self.theta_of(piece) {
+            config.start.theta = plan.theta_of(&theta.label(seed));
+        }
+        Ok(Item::run(label, config))
+    }
+
+    /// The piece whose θ this one starts from.
+    fn theta_of<'a>(&'a self, piece: Piece<'a>) -> Option<Piece<'a>> {
+        let name = piece.row.theta.as_ref()?;
+        let row = self.rows.iter().find(|row| row.name() == *name)?;
+        Some(Piece { row, follow: None, ..piece })
+    }
+
+    /// All pieces with their seeds that can be run here, in the order they are to be done.
+    fn order<'a>(&'a self, plan: &Plan) -> Vec<(Piece<'a>, u64)> {
+        let mut all = vec![];
+        for group in self.groups(plan).into_iter().filter(|group| self.missing(plan, group).is_none()) {
+            for piece in self.pieces(plan, group) {
+                all.extend(self.seeds(plan, piece).map(|seed| (piece, seed)));
+            }
+        }
+        // Of every row that carries an argument the first seed first.
+        all.sort_by_key(|(piece, seed)| (!piece.row.argument, *seed));
+        all
+    }
+
+    /// Items that start from nothing.
+    pub fn first(&self, plan: &Plan) -> Result<Vec<Item>> {
+        let none = Finished::default();
+        let own = self.order(plan).into_iter().filter(|(piece, _)| piece.follow.is_none() && piece.row.theta.is_none());
+        own.map(|(piece, seed)| self.item(plan, piece, seed, &none)).collect()
+    }
+
+    /// Items that start from what is done.
+    pub fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        let mut items = vec![];
+        for (piece, seed) in self.order(plan) {
+            let is_ready = || match (piece.follow, self.theta_of(piece)) {
+                (Some(_), _) => {
+                    let base = Piece { follow: None, ..piece }.label(seed);
+                    match done.get(&base) {
+                        Some(Done::Run(run)) => run.arrived(),
+                        other => matches!(other, Some(Done::Measured { .. })),
+                    }
+                }
+                (None, Some(theta)) => {
+                    matches!(done.get(&theta.label(seed)), Some(Done::Run(_) | Done::Measured { .. }))
+                }
+                (None, None) => false,
+            };
+            if done.get(&piece.label(seed)).is_none() && is_ready() {
+                items.push(self.item(plan, piece, seed, done)?);
+            }
+        }
+        Ok(items)
+    }
+}
+
+fn other(error: Error) -> ConfigError {
+    ConfigError { place: None, wrong: crate::config::errors::Wrong::Other(error.to_string()) }
+}

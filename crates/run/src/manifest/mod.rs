@@ -1,0 +1,280 @@
+//! A study as data: a TOML file with what is run and what the numbers are held against, so that a row or a whole study needs no compiler.
+//!
+//! ```toml
+//! title = "A linear regression at two noises"
+//!
+//! [settings]                       # keys of a configuration, for every item
+//! task.name = "synth1d"
+//!
+//! [scale.full]
+//! seeds = 3                        # of rows that carry an argument; others have one
+//! settings.outer.iterations = 200
+//!
+//! [[group]]                        # every row once for each group
+//! name = "noisy"
+//! settings.task.noise = 0.3
+//!
+//! [[metric]]
+//! name = "λ"
+//! lambda = 0                       # the first number of λ
+//!
+//! [[row]]
+//! method = "RMD"
+//! argument = true
+//! settings.method.name = "rmd"
+//! paper = 0.7363
+//! rule.within = 2e-3
+//! ```
+//!
+//! Settings come in layers, of which the later counts: those of the study, of the GPU, of the scale, of the group, of the row, and of the row
+//! at the scale. They are checked as those of a configuration file are, with file, line and key. The guide's chapter *Extending* has every key.
+
+mod curves;
+mod findings;
+mod items;
+mod parse;
+mod reader;
+mod rule;
+mod taken;
+
+pub use taken::Taken;
+
+use crate::config::entries::Entry;
+use crate::config::errors::ConfigError;
+use crate::{Findings, Finished, Item, Plan, Registry, Scale, Study};
+use bilevel::{Error, Result};
+use rule::Rule;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// A study that is read from a file.
+///
+/// ```
+/// use bilevel::Cpu;
+/// use bilevel_run::manifest::Manifest;
+/// use bilevel_run::{Place, Plan, Registry, in_memory};
+/// let registry = bilevel_tasks::register(Registry::new());
+/// let text = r#"
+/// title = "The end of one run"
+/// settings.task.name = "synth1d"
+/// settings.outer.iterations = 20
+/// metric = [{ name = "outer loss", of = "outer loss" }]
+/// row = [{ method = "RMD", settings.method.name = "rmd" }]
+/// "#;
+/// let study = Manifest::parse("mine", "mine.toml".as_ref(), text);
+/// let place = Place::new(&registry, Cpu::with_threads(1));
+/// let found = in_memory(&study, &Plan::new(&registry), &place)?;
+/// assert!(found.rows[0].ours.is_some_and(f64::is_finite));
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Manifest {
+    name: String,
+    title: String,
+    read: std::result::Result<Contents, ConfigError>,
+}
+
+/// What is in a file.
+struct Contents {
+    /// How it was done, for the page.
+    about: String,
+    settings: Vec<Entry>,
+    /// Settings that hold on a GPU.
+    gpu: Vec<Entry>,
+    scales: [AtScale; 3],
+    /// What the groups differ in, where metrics are drawn over it.
+    sweep: Option<String>,
+    groups: Vec<Group>,
+    metrics: Vec<Metric>,
+    rows: Vec<RowSpec>,
+    follow: Vec<Follow>,
+}
+
+/// What depends on the scale: of a study, of a group or of a row.
+#[derive(Clone, Default)]
+struct AtScale {
+    settings: Vec<Entry>,
+    /// Settings of a measure.
+    with: Map<String, Value>,
+    seeds: Option<u32>,
+    looks: Option<u32>,
+    saves: Option<u32>,
+    /// Groups that there are; all if there are none.
+    groups: Vec<String>,
+    /// Rows that there are, of a study or a group, by their names; all if there are none.
+    rows: Vec<String>,
+    /// It is left out.
+    skip: bool,
+    /// Numbers are held against the paper's.
+    held: Option<bool>,
+    about: String,
+}
+
+/// Tasks, data or sizes of which every row is taken.
+struct Group {
+    name: String,
+    settings: Vec<Entry>,
+    /// The dataset that is read.
+    data: String,
+    /// Its place in a sweep over the groups.
+    x: Option<f64>,
+    scales: [AtScale; 3],
+}
+
+/// A number that is read off an item.
+struct Metric {
+    name: String,
+    source: Source,
+    /// value = times · (x − minus), its size if it is `absolute`.
+    times: f64,
+    minus: f64,
+    absolute: bool,
+    better: Option<Better>,
+    rule: Rule,
+    /// It is drawn over iterations.
+    curve: bool,
+}
+
+/// Where a number comes from.
+enum Source {
+    /// A measure at the end, or a loss.
+    Measure(String),
+    /// The least value of a measure on the way, the largest where more is better.
+    Best(String),
+    /// The value of a measure on the way where another is least.
+    AtBest(String, String),
+    /// A number of λ.
+    Lambda(usize),
+    /// The largest size of all numbers of λ but this one, relative to it if that is true.
+    LambdaBut(usize, bool),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Better {
+    Higher,
+    Lower,
+}
+
+/// A number, or one for each group.
+#[derive(Clone, Default)]
+struct ByGroup(Vec<(Option<String>, f64)>);
+
+impl ByGroup {
+    fn of(&self, group: &str) -> Option<f64> {
+        self.0.iter().find(|(name, _)| name.as_deref().is_none_or(|name| name == group)).map(|(_, number)| *number)
+    }
+}
+
+/// What a number is held against.
+#[derive(Clone, Default)]
+struct Held {
+    metric: String,
+    /// It is of what is run with the λ that the row has found, by its name.
+    follow: Option<String>,
+    paper: ByGroup,
+    reference: ByGroup,
+    rule: Option<Rule>,
+    why: String,
+}
+
+/// A row: what is run, and what its numbers are held against.
+struct RowSpec {
+    method: String,
+    setting: String,
+    /// It carries an argument: it has more seeds, and comes first.
+    argument: bool,
+    settings: Vec<Entry>,
+    /// Settings in some groups, by their names.
+    within: Vec<(String, Vec<Entry>)>,
+    /// The measure that is taken instead of a run.
+    measure: Option<String>,
+    with: Map<String, Value>,
+    /// It takes times, so that nothing runs beside it.
+    alone: bool,
+    scales: [AtScale; 3],
+    /// Groups that it is taken of; all if there are none.
+    groups: Vec<String>,
+    /// Metrics that it has; all if there are none.
+    metrics: Vec<String>,
+    /// It diverged in the paper.
+    diverged: bool,
+    held: Vec<Held>,
+    follow: Vec<String>,
+    /// The row whose θ it starts from.
+    theta: Option<String>,
+    /// λ is drawn as its task shows it.
+    show: bool,
+}
+
+impl RowSpec {
+    /// Its name among the rows.
+    fn name(&self) -> String {
+        format!("{} {}", self.method, self.setting).trim().to_string()
+    }
+}
+
+/// What is run with the λ that a row has found.
+struct Follow {
+    name: String,
+    settings: Vec<Entry>,
+    scales: [AtScale; 3],
+    /// The run starts from that λ.
+    start: bool,
+    /// The setting that takes the numbers of λ.
+    take: Option<String>,
+    /// As many seeds as the row; one otherwise.
+    every_seed: bool,
+    /// Metrics that it has; all if there are none.
+    metrics: Vec<String>,
+}
+
+impl Manifest {
+    /// From the text of a file; where it cannot be read, the study's items are the error.
+    pub fn parse(name: &str, path: &Path, text: &str) -> Self {
+        let (title, read) = match parse::parse(path, text) {
+            Ok((title, contents)) => (title, Ok(contents)),
+            Err(error) => (String::new(), Err(error)),
+        };
+        Manifest { name: name.into(), title, read }
+    }
+
+    /// Of a user, from a file: its name is that of the file, and everything in it is checked.
+    pub fn read(registry: &Registry, path: &Path) -> std::result::Result<Self, ConfigError> {
+        let failed = |error: std::io::Error| parse::unread(path, &error);
+        let text = bilevel::files::whole_file::read_regular(path).map_err(failed)?;
+        let text =
+            String::from_utf8(text).map_err(|_| parse::unread(path, &std::io::Error::other("it is not UTF-8 text")))?;
+        let name = path.file_stem().map_or_else(String::new, |stem| crate::label(&stem.to_string_lossy()));
+        let manifest = Self::parse(if name.is_empty() { "study" } else { &name }, path, &text);
+        let contents = manifest.read.as_ref().map_err(Clone::clone)?;
+        for scale in Scale::ALL {
+            contents.check(&Plan { scale, ..Plan::new(registry) })?;
+        }
+        Ok(manifest)
+    }
+
+    fn contents(&self) -> Result<&Contents> {
+        self.read.as_ref().map_err(|error| Error::other(error.to_string()))
+    }
+}
+
+impl Study for Manifest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
+        self.contents()?.first(plan)
+    }
+
+    fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        self.contents()?.next(plan, done)
+    }
+
+    fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
+        self.contents()?.findings(&self.name, plan, done)
+    }
+}

@@ -1,0 +1,229 @@
+//! From the text of a file to what is in it.
+
+use super::reader::{Reader, Result, TomlFile};
+use super::rule::{self, Rule};
+use super::{AtScale, Better, ByGroup, Contents, Follow, Group, Held, Metric, RowSpec, Source};
+use crate::Scale;
+use crate::config::errors::{ConfigError, Place, Wrong};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// A file that cannot be read.
+pub(super) fn unread(path: &Path, error: &std::io::Error) -> ConfigError {
+    ConfigError::at(&Place::File(path.to_path_buf(), 1), Wrong::Other(format!("it cannot be read: {error}")))
+}
+
+/// The title and the contents of a file.
+pub(super) fn parse(path: &Path, text: &str) -> Result<(String, Contents)> {
+    let file = TomlFile::parse(path, text)?;
+    let root = file.root();
+    let title = root.required("title")?;
+    let data = root.text("data")?.unwrap_or_default();
+    let metrics = root.tables("metric")?.iter().map(metric).collect::<Result<Vec<_>>>()?;
+    if metrics.is_empty() {
+        return Err(root.wrong("it has no [[metric]], so that its rows would have no numbers"));
+    }
+    let follow = root.tables("follow")?.iter().map(one_follow).collect::<Result<Vec<_>>>()?;
+    let mut groups = root.tables("group")?.iter().map(|table| group(table, &data)).collect::<Result<Vec<_>>>()?;
+    if groups.is_empty() {
+        groups.push(Group { name: String::new(), settings: vec![], data, x: None, scales: AtScale::none() });
+    }
+    let tables = root.tables("row")?;
+    let rows = tables.iter().map(|table| row(table, &metrics, &groups, &follow)).collect::<Result<Vec<_>>>()?;
+    let names: Vec<String> = rows.iter().map(RowSpec::name).collect();
+    for (n, (table, row)) in tables.iter().zip(&rows).enumerate() {
+        if names[..n].contains(&names[n]) {
+            return Err(table.wrong(format!("there are two rows '{}'; give one of them another setting", names[n])));
+        }
+        let known = || names.iter().map(String::as_str);
+        let rules =
+            row.held.iter().filter_map(|held| held.rule.as_ref()).chain(metrics.iter().map(|metric| &metric.rule));
+        let others = rules.filter_map(Rule::baseline).chain(row.theta.as_deref());
+        if let Some(other) = others.into_iter().find(|other| !known().any(|name| name == *other)) {
+            return Err(table.unknown_word("rule", other, known()));
+        }
+    }
+    let contents = Contents {
+        about: root.text("about")?.unwrap_or_default(),
+        settings: root.settings("settings")?,
+        gpu: root.settings("gpu")?,
+        scales: at_scales(&root)?,
+        sweep: root.text("sweep")?,
+        groups,
+        metrics,
+        rows,
+        follow,
+    };
+    root.finish()?;
+    Ok((title, contents))
+}
+
+impl AtScale {
+    fn none() -> [AtScale; 3] {
+        Default::default()
+    }
+}
+
+/// The tables `scale.quick`, `scale.full` and `scale.paper`.
+fn at_scales(table: &Reader) -> Result<[AtScale; 3]> {
+    let mut found = AtScale::none();
+    if let Some(scales) = table.table("scale")? {
+        for (scale, at) in Scale::ALL.iter().zip(&mut found) {
+            if let Some(inside) = scales.table(scale.name())? {
+                *at = at_scale(&inside)?;
+            }
+        }
+        scales.finish()?;
+    }
+    Ok(found)
+}
+
+fn at_scale(table: &Reader) -> Result<AtScale> {
+    let found = AtScale {
+        settings: table.settings("settings")?,
+        with: with(table)?,
+        seeds: table.whole("seeds")?,
+        looks: table.whole("looks")?,
+        saves: table.whole("saves")?,
+        groups: table.texts("groups")?.unwrap_or_default(),
+        rows: table.texts("rows")?.unwrap_or_default(),
+        skip: table.truth("skip")?,
+        held: Some(table.truth("held")?).filter(|held| *held),
+        about: table.text("about")?.unwrap_or_default(),
+    };
+    table.finish()?;
+    Ok(found)
+}
+
+/// Settings of a measure: words, numbers and truths.
+fn with(table: &Reader) -> Result<Map<String, Value>> {
+    let entries = table.settings("with")?;
+    Ok(entries.into_iter().filter_map(|entry| Some((entry.dotted(), entry.value.json()?))).collect())
+}
+
+fn group(table: &Reader, data: &str) -> Result<Group> {
+    let found = Group {
+        name: table.required("name")?,
+        settings: table.settings("settings")?,
+        data: table.text("data")?.unwrap_or_else(|| data.into()),
+        x: table.number("x")?,
+        scales: at_scales(table)?,
+    };
+    table.finish()?;
+    Ok(found)
+}
+
+fn metric(table: &Reader) -> Result<Metric> {
+    let mut sources: Vec<Source> = vec![];
+    let guide = table.text("at_best")?;
+    sources.extend(table.text("of")?.map(|name| match guide {
+        None => Source::Measure(name),
+        Some(guide) => Source::AtBest(name, guide),
+    }));
+    sources.extend(table.text("best")?.map(Source::Best));
+    sources.extend(table.whole("lambda")?.map(|n| Source::Lambda(n as usize)));
+    let relative = table.truth("relative")?;
+    sources.extend(table.whole("lambda_but")?.map(|n| Source::LambdaBut(n as usize, relative)));
+    let one = || table.wrong("a metric has one of: of = MEASURE, best = MEASURE, lambda = NUMBER, lambda_but = NUMBER");
+    let found = Metric {
+        name: table.required("name")?,
+        source: if sources.len() == 1 { sources.swap_remove(0) } else { return Err(one()) },
+        times: table.number("times")?.unwrap_or(1.0),
+        minus: table.number("minus")?.unwrap_or(0.0),
+        absolute: table.truth("absolute")?,
+        better: table.word("better", &[("higher", Better::Higher), ("lower", Better::Lower)])?,
+        rule: rule::read(table, "rule")?.unwrap_or_default(),
+        curve: table.truth("curve")?,
+    };
+    table.finish()?;
+    Ok(found)
+}
+
+fn one_follow(table: &Reader) -> Result<Follow> {
+    let found = Follow {
+        name: table.required("name")?,
+        settings: table.settings("settings")?,
+        scales: at_scales(table)?,
+        start: table.truth("start")?,
+        take: table.text("take")?,
+        every_seed: table.truth("every_seed")?,
+        metrics: table.texts("metrics")?.unwrap_or_default(),
+    };
+    table.finish()?;
+    Ok(found)
+}
+
+fn row(table: &Reader, metrics: &[Metric], groups: &[Group], follow: &[Follow]) -> Result<RowSpec> {
+    let metric_names = || metrics.iter().map(|metric| metric.name.as_str());
+    let mut held = vec![read_held(table, metrics[0].name.clone(), groups)?];
+    for inside in table.tables("number")? {
+        let metric = inside.required("metric")?;
+        if !metric_names().any(|known| known == metric) {
+            return Err(inside.unknown_word("metric", &metric, metric_names()));
+        }
+        let of = inside.text("follow")?;
+        if let Some(of) = of.as_ref().filter(|of| follow.iter().all(|follow| follow.name != **of)) {
+            return Err(inside.unknown_word("follow", of, follow.iter().map(|follow| follow.name.as_str())));
+        }
+        held.push(Held { follow: of, ..read_held(&inside, metric, groups)? });
+        inside.finish()?;
+    }
+    let found = RowSpec {
+        method: table.required("method")?,
+        setting: table.text("setting")?.unwrap_or_default(),
+        argument: table.truth("argument")?,
+        settings: table.settings("settings")?,
+        within: within(table, groups)?,
+        measure: table.text("measure")?,
+        with: with(table)?,
+        alone: table.truth("alone")?,
+        scales: at_scales(table)?,
+        groups: listed(table, "groups", groups.iter().map(|group| group.name.as_str()))?,
+        metrics: listed(table, "metrics", metric_names())?,
+        diverged: table.truth("diverged")?,
+        held,
+        follow: listed(table, "follow", follow.iter().map(|follow| follow.name.as_str()))?,
+        theta: table.text("theta")?,
+        show: table.truth("show")?,
+    };
+    table.finish()?;
+    Ok(found)
+}
+
+/// The settings of a row in some groups: `in."GROUP"`.
+fn within(table: &Reader, groups: &[Group]) -> Result<Vec<(String, Vec<crate::config::entries::Entry>)>> {
+    let Some(inside) = table.table("in")? else { return Ok(vec![]) };
+    let found = groups.iter().map(|group| Ok((group.name.clone(), inside.settings(&group.name)?)));
+    let found = found.collect::<Result<Vec<_>>>()?;
+    inside.finish()?;
+    Ok(found)
+}
+
+/// Words that are all among those known.
+fn listed<'a>(table: &Reader, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Result<Vec<String>> {
+    let words = table.texts(name)?.unwrap_or_default();
+    match words.iter().find(|word| !known.clone().any(|known| known == *word)) {
+        Some(word) => Err(table.unknown_word(name, word, known)),
+        None => Ok(words),
+    }
+}
+
+fn read_held(table: &Reader, metric: String, groups: &[Group]) -> Result<Held> {
+    let by_group = |name: &str| -> Result<ByGroup> {
+        let numbers = table.numbers(name)?;
+        for (group, _) in &numbers {
+            if let Some(group) = group.as_deref().filter(|name| groups.iter().all(|group| group.name != **name)) {
+                return Err(table.unknown_word(name, group, groups.iter().map(|group| group.name.as_str())));
+            }
+        }
+        Ok(ByGroup(numbers))
+    };
+    Ok(Held {
+        metric,
+        follow: None,
+        paper: by_group("paper")?,
+        reference: by_group("reference")?,
+        rule: rule::read(table, "rule")?,
+        why: table.text("why")?.unwrap_or_default(),
+    })
+}

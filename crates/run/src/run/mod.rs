@@ -1,0 +1,19 @@
+//! One run of the driver: everything it depends on, its result, and its numbers per iteration.
+
+mod config;
+pub(crate) use config::hash;
+mod device;
+pub mod dtype_name;
+mod history;
+mod lambda;
+mod outer;
+mod result;
+mod start;
+
+pub use config::{Checkpoint, Config, HeldOut, Metrics};
+pub use device::{DEVICE_PATTERN, Device};
+pub use history::{Damage, History, IterationRow};
+pub use lambda::{LambdaLeaf, read_lambda, save_lambda};
+pub use outer::{Outer, optimizers, schedules};
+pub use result::{LeafSummary, RunResult};
+pub use start::Start;

@@ -1,0 +1,86 @@
+//! The inner loop and the settings of a method that fit a problem of the suite: from what the method declares, so that one that was not
+//! there when this was written is fitted like any other.
+
+use super::TruthProblem;
+use bilevel::methods::claims::{Settling, Target, WELL_CONDITIONED};
+use bilevel::methods::{AnyMethod, Noise, Scale};
+use bilevel::optimizers::InnerOptimizer;
+use bilevel::{Error, InnerLoop, Method, Result};
+
+/// How many times longer a training may be that ends at a tolerance.
+const TOLERANT: usize = 20;
+
+/// The inner steps of one hypergradient with a loop that fits; those that training takes, for a method that stops at a tolerance.
+///
+/// ```
+/// use bilevel::methods::AnyMethod;
+/// let problems = bilevel_truth::problems()?;
+/// let steps = |name: &str| bilevel_truth::fitted_steps(&AnyMethod::named(name)?, &problems[0]);
+/// assert_eq!((steps("rmd")?, steps("hoag")?, steps("ma-soba")?), (problems[0].facts.steps, problems[0].facts.steps, 1));
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn fitted_steps(method: &AnyMethod, problem: &TruthProblem) -> Result<usize> {
+    let (method, inner) = fitted(method, problem)?;
+    Ok(if method.loop_use().stops_at_tolerance { problem.facts.steps } else { inner.steps })
+}
+
+/// The method with settings with which it converges, and the inner loop that fits: an inner step, enough inner steps, the temperature. What
+/// it has beyond these stays as it is. Refuses a problem that asks for what the method does not have.
+pub fn fitted(method: &AnyMethod, problem: &TruthProblem) -> Result<(AnyMethod, InnerLoop)> {
+    fitted_with(method, problem, None)
+}
+
+/// The same with this penalty, for a method that has one.
+pub(super) fn fitted_with(
+    method: &AnyMethod,
+    problem: &TruthProblem,
+    penalty: Option<f64>,
+) -> Result<(AnyMethod, InnerLoop)> {
+    let (facts, used) = (&problem.facts, method.loop_use());
+    let (optimizer, proximal, temperature) = match facts.target {
+        Target::Minimum => (InnerOptimizer::Sgd, None, 0.0),
+        Target::Gibbs { temperature } | Target::Evidence { temperature } => (InnerOptimizer::Sgd, None, temperature),
+        Target::Training { optimizer } => (optimizer, None, 0.0),
+        Target::Proximal { rho } => (InnerOptimizer::Sgd, Some(rho), 0.0),
+    };
+    if optimizer != InnerOptimizer::Sgd && !used.any_optimizer {
+        return not_applicable(method.name(), "its inner loop is plain descent, and this training is not");
+    }
+    if temperature > 0.0 && used.noise == Noise::Never {
+        return not_applicable(method.name(), "it has no temperature");
+    }
+    // A chain is warm from one call to the next; training towards a minimum arrives in its first half, and of a whole training
+    // the end is asked for.
+    let burn_in = match facts.target {
+        _ if !used.burn_in => 0,
+        Target::Gibbs { .. } | Target::Evidence { .. } => 0,
+        Target::Minimum | Target::Proximal { .. } => facts.steps / 2,
+        Target::Training { .. } => facts.steps - (facts.steps / 10).max(1),
+    };
+    // What the method itself does about such a curvature: an inner step that it needs smaller.
+    let largest = facts.largest_curvature;
+    let step = method.clone().tune(InnerLoop::new(facts.step, facts.steps), largest).step.min(facts.step);
+    let steps = match method.claims().settling {
+        Settling::StepByStep => 1,
+        // A smaller step squares the condition: it is for the curvature of a slope.
+        Settling::AtOnce if step < facts.step => {
+            (facts.steps as f64 * facts.condition().min(WELL_CONDITIONED)) as usize
+        }
+        Settling::AtOnce if used.stops_at_tolerance => TOLERANT * facts.steps,
+        Settling::AtOnce => facts.steps,
+    };
+    let mut method = method.clone();
+    method.converge(&Scale {
+        largest_curvature: largest,
+        smallest_curvature: facts.smallest_curvature,
+        parameters: problem.problem.sizes().1,
+        steps: if used.stops_at_tolerance { TOLERANT * facts.steps } else { facts.steps },
+        proximal,
+        penalty,
+    });
+    Ok((method, InnerLoop { burn_in, temperature, optimizer, ..InnerLoop::new(step, steps) }))
+}
+
+fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
+    Err(Error::NotApplicable { method, reason: reason.into() })
+}
