@@ -50,6 +50,7 @@ fn every_run_has_a_report_and_its_figures_as_files() {
         "hypergradient",
         "lambda",
         "losses",
+        "losses-by-rows",
         "test-accuracy",
     ];
     let wanted: Vec<String> = stems.iter().flat_map(|stem| ["png", "svg"].map(|e| format!("{stem}.{e}"))).collect();

@@ -116,6 +116,12 @@ impl Method for Evidence {
         LoopUse::CHAIN
     }
 
+    // A loop without noise has no evidence; 1 is the temperature of an inner loss that is a sum over rows.
+    fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
+        let inner = self.loop_use().adapt(task);
+        if inner.heat() > 0.0 { inner } else { InnerLoop { noise_scale: 1.0, ..inner }.at_temperature(1.0) }
+    }
+
     fn usual_loop(&self) -> InnerLoop {
         InnerLoop { burn_in: 100, ..InnerLoop::new(0.01, 1100).at_temperature(1.0) }
     }
