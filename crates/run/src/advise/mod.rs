@@ -82,7 +82,7 @@ fn distance(situation: &Situation, question: &Question, known: &Known) -> f64 {
     let magnitudes = |a: f64, b: f64| (a.max(1e-300) / b.max(1e-300)).log10().abs();
     // A training that arrives takes 30 steps per unit of condition.
     let condition = match (facts.target, situation.curvature.condition()) {
-        (Target::Minimum | Target::Proximal { .. }, Some(here)) => magnitudes(here, facts.steps as f64 / 30.0),
+        (Target::Minimum | Target::Proximal { .. }, Some(here)) => magnitudes(here, facts.inner.steps as f64 / 30.0),
         _ => 0.0,
     };
     let heat = match (facts.target, question.target) {
