@@ -32,8 +32,8 @@ fn exported(problem: &TruthProblem, cpu: &Cpu) -> Result<Value> {
     let data: Vec<Value> = losses.point[leaves..].iter().map(|(_, array)| array).filter(floats).map(array).collect();
     Ok(json!({
         "name": problem.name,
-        "step": problem.facts.step,
-        "steps": problem.facts.steps,
+        "step": problem.facts.inner.step,
+        "steps": problem.facts.inner.steps,
         "starts_from_lambda": problem.problem.starts_from_lambda(),
         "lambda": array(&here.lambda[0]),
         "theta": array(&here.theta[0]),

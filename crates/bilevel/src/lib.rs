@@ -43,7 +43,7 @@
 //!
 //! # Features
 //!
-//! `ndarray` adds conversions between [`Array`] and the arrays of the crate `ndarray`.
+//! `checkpoints`, on by default, saves runs, λ and θ in files. `ndarray` adds conversions between [`Array`] and the arrays of the crate `ndarray`.
 
 #![forbid(unsafe_code)]
 

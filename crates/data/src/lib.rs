@@ -14,6 +14,11 @@
 //!
 //! Nothing here panics on the contents of a file, and nothing is allocated on the word of a file: declared sizes are
 //! first compared with what is there and with [`Limits`].
+//!
+//! # Features
+//!
+//! Both are on by default. `download` is for `registry::fetch`; `images` decodes PNG and JPEG, and without it a picture is refused
+//! with a sentence.
 
 #![forbid(unsafe_code)]
 

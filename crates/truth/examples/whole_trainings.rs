@@ -12,7 +12,7 @@ fn main() -> bilevel::Result<()> {
     println!("| training | exact, norm | growth rate | adjoint: cosine, size | with K = 500 | HPO-SGLD |");
     println!("|---|--:|--:|--:|--:|--:|");
     for training in trainings(STEPS)? {
-        let (step, last) = (training.facts.step, STEPS / 10);
+        let (step, last) = (training.facts.inner.step, STEPS / 10);
         let inner = InnerLoop { burn_in: STEPS - last, ..InnerLoop::new(step, STEPS) };
         let adjoint = LangevinAdjoint::default();
         let forgetful = LangevinAdjoint { horizon: 500, ..adjoint };

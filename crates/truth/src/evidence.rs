@@ -179,7 +179,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
                 let fit = ((t.square() - 1.0).square() - second(l) * t).sum_all();
                 fit + gaussian_prior(t, first(l).exp())
             },
-            Facts { several_minima: true, steps: 20_000, ..facts(1.0, 0.01, 10.0) },
+            Facts { several_minima: true, ..facts(1.0, 0.01, 10.0) }.with_steps(20_000),
         )?,
     ])
 }

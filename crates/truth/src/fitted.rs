@@ -16,12 +16,13 @@ const TOLERANT: usize = 20;
 /// use bilevel::methods::AnyMethod;
 /// let problems = bilevel_truth::problems()?;
 /// let steps = |name: &str| bilevel_truth::fitted_steps(&AnyMethod::named(name)?, &problems[0]);
-/// assert_eq!((steps("rmd")?, steps("hoag")?, steps("ma-soba")?), (problems[0].facts.steps, problems[0].facts.steps, 1));
+/// let all = problems[0].facts.inner.steps;
+/// assert_eq!((steps("rmd")?, steps("hoag")?, steps("ma-soba")?), (all, all, 1));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn fitted_steps(method: &AnyMethod, problem: &TruthProblem) -> Result<usize> {
     let (method, inner) = fitted(method, problem)?;
-    Ok(if method.loop_use().stops_at_tolerance { problem.facts.steps } else { inner.steps })
+    Ok(if method.loop_use().stops_at_tolerance { problem.facts.inner.steps } else { inner.steps })
 }
 
 /// The method with settings with which it converges, and the inner loop that fits: an inner step, enough inner steps, the temperature. What
@@ -49,32 +50,33 @@ pub(super) fn fitted_with(
     if temperature > 0.0 && used.noise == Noise::Never {
         return not_applicable(method.name(), "it has no temperature");
     }
+    let enough = facts.inner;
     // A chain is warm from one call to the next; training towards a minimum arrives in its first half, and of a whole training
     // the end is asked for.
     let burn_in = match facts.target {
         _ if !used.burn_in => 0,
         Target::Gibbs { .. } | Target::Evidence { .. } => 0,
-        Target::Minimum | Target::Proximal { .. } => facts.steps / 2,
-        Target::Training { .. } => facts.steps - (facts.steps / 10).max(1),
+        Target::Minimum | Target::Proximal { .. } => enough.steps / 2,
+        Target::Training { .. } => enough.steps - (enough.steps / 10).max(1),
     };
     // What the method itself does about such a curvature: an inner step that it needs smaller.
     let largest = facts.largest_curvature;
-    let step = method.clone().tune(InnerLoop::new(facts.step, facts.steps), largest).step.min(facts.step);
+    let step = method.clone().tune(enough, largest).step.min(enough.step);
     let steps = match method.claims().settling {
         Settling::StepByStep => 1,
         // A smaller step squares the condition: it is for the curvature of a slope.
-        Settling::AtOnce if step < facts.step => {
-            (facts.steps as f64 * facts.condition().min(WELL_CONDITIONED)) as usize
+        Settling::AtOnce if step < enough.step => {
+            (enough.steps as f64 * facts.condition().min(WELL_CONDITIONED)) as usize
         }
-        Settling::AtOnce if used.stops_at_tolerance => TOLERANT * facts.steps,
-        Settling::AtOnce => facts.steps,
+        Settling::AtOnce if used.stops_at_tolerance => TOLERANT * enough.steps,
+        Settling::AtOnce => enough.steps,
     };
     let mut method = method.clone();
     method.converge(&Scale {
         largest_curvature: largest,
         smallest_curvature: facts.smallest_curvature,
         parameters: problem.problem.sizes().1,
-        steps: if used.stops_at_tolerance { TOLERANT * facts.steps } else { facts.steps },
+        steps: if used.stops_at_tolerance { TOLERANT * enough.steps } else { enough.steps },
         proximal,
         penalty,
     });

@@ -70,7 +70,7 @@ impl TruthProblem {
     fn lengthened(&self, times: usize) -> Self {
         let mut longer = self.clone();
         if let Target::Gibbs { .. } | Target::Evidence { .. } = self.facts.target {
-            longer.facts.steps *= times;
+            longer.facts.inner.steps *= times;
         }
         longer
     }

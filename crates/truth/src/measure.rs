@@ -171,7 +171,7 @@ fn replica(
     // A whole training starts again, and once is enough.
     let (warm_up, calls) = match (problem.facts.target, method.claims().settling) {
         (Target::Training { .. }, _) => (0, 1),
-        (_, Settling::StepByStep) => ((problem.facts.steps as u32).max(LEAST_WARM_UP), calls),
+        (_, Settling::StepByStep) => ((problem.facts.inner.steps as u32).max(LEAST_WARM_UP), calls),
         _ => (1, calls),
     };
     let draw = |call: u32| if warm_up + calls == 1 { key } else { key.fold_in(1000 + call) };
@@ -248,7 +248,7 @@ fn summary(method: &dyn Method, problem: &TruthProblem, all: &[Replica], effort:
     let bias = norm(&off);
     let size = norm(&mean);
     let cosine = mean.iter().zip(&problem.truth).map(|(m, t)| (m / size) * (t / truth)).sum::<f64>();
-    let chaotic = problem.growth_rate.is_some_and(|rate| rate * problem.facts.steps as f64 > CHAOS.ln());
+    let chaotic = problem.growth_rate.is_some_and(|rate| rate * problem.facts.inner.steps as f64 > CHAOS.ln());
     let verdict = match () {
         _ if chaotic || !truth.is_finite() => Verdict::NoTruth,
         _ => Verdict::of(bias / truth, error / truth),

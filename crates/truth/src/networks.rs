@@ -91,8 +91,7 @@ fn training(
     let inner = InnerLoop { optimizer, ..InnerLoop::new(step, steps) };
     // Without the diagnosis, which would refuse an answer beyond the range of numbers.
     let found = Rmd::default().compile(&session, &inner)?.estimate(&mut session.state(key)?, key, step)?;
-    let facts =
-        Facts { target: Target::Training { optimizer }, minibatches: true, step, steps, ..Facts::minimum(1.0, 1.0) };
+    let facts = Facts { target: Target::Training { optimizer }, minibatches: true, inner, ..Facts::minimum(1.0, 1.0) };
     Ok(TruthProblem {
         growth_rate: found.diagnostics.growth_rate,
         ..TruthProblem::new(&format!("{name}, γ = {step}"), about, problem.clone(), found.value.numbers()?, facts)

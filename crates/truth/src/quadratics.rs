@@ -68,7 +68,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
         let largest = h[h.len() - 1];
         // A thousand dimensions average over each other, and cost more per step.
         let (share, steps) = if h.len() == 1 { (0.01, 4000) } else { (0.05, 1000) };
-        let facts = Facts { steps, ..Facts::gibbs(temperature, share / largest, largest) };
+        let facts = Facts::gibbs(temperature, share / largest, largest).with_steps(steps);
         all.push(TruthProblem::new(name, about, bowl(&h, direct)?, bowl_truth(h.len(), direct), facts));
         Ok(())
     };

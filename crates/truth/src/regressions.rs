@@ -3,7 +3,7 @@
 use super::dense::{Matrix, dot, gram, rows, solve, times, transposed_times};
 use super::{TruthProblem, normals};
 use bilevel::methods::claims::Facts;
-use bilevel::{Array, Leaf, Problem, Result, Variable};
+use bilevel::{Array, InnerLoop, Leaf, Problem, Result, Variable};
 use bilevel_graph::nn;
 
 const ROWS: usize = 30;
@@ -110,7 +110,7 @@ fn minibatches() -> Result<TruthProblem> {
         .outer(|_, _, t| (t.0 - 1.0).square().sum_all() * 0.5)
         .build()?
         .erase();
-    let facts = Facts { minibatches: true, step: 0.1, steps: 400, ..Facts::minimum(1.0, 1.0) };
+    let facts = Facts { minibatches: true, inner: InnerLoop::new(0.1, 400), ..Facts::minimum(1.0, 1.0) };
     Ok(TruthProblem::new("minibatches", "rows drawn four at a time", problem, vec![mean + 0.4 - 1.0], facts))
 }
 

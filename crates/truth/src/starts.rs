@@ -3,7 +3,7 @@
 use super::TruthProblem;
 use bilevel::methods::claims::{Facts, Target};
 use bilevel::optimizers::InnerOptimizer;
-use bilevel::{Array, Leaf, Problem, Result, Variable};
+use bilevel::{Array, InnerLoop, Leaf, Problem, Result, Variable};
 
 /// λ that differs from number to number.
 fn first_lambda(count: usize) -> Vec<f64> {
@@ -17,7 +17,7 @@ fn training(name: &str, about: &'static str, h: &[f64], steps: usize) -> Result<
     let left = |h: f64| (1.0 - step * h).powi(steps as i32);
     let truth = h.iter().zip(&lambda).map(|(&h, l)| (1.0 + left(h) * (l - 1.0) - 0.5) * left(h)).collect();
     let target = Target::Training { optimizer: InnerOptimizer::Sgd };
-    let facts = Facts { target, step, steps, ..Facts::minimum(h[0], h[n - 1]) };
+    let facts = Facts { target, inner: InnerLoop::new(step, steps), ..Facts::minimum(h[0], h[n - 1]) };
     Ok(TruthProblem::new(name, about, from_lambda(&lambda, h)?, truth, facts))
 }
 
@@ -27,7 +27,7 @@ fn straight(a: &[f64], steps: usize) -> Result<TruthProblem> {
     let lambda = first_lambda(n);
     let truth = a.iter().zip(&lambda).map(|(a, l)| l - step * steps as f64 * a - 0.5).collect();
     let target = Target::Training { optimizer: InnerOptimizer::Sgd };
-    let facts = Facts { target, step, steps, straight: true, ..Facts::minimum(1.0, 1.0) };
+    let facts = Facts { target, inner: InnerLoop::new(step, steps), straight: true, ..Facts::minimum(1.0, 1.0) };
     let problem =
         Problem::builder(Leaf(Variable::fixed(Array::from_f64([n], lambda)?)), Leaf(Variable::constant([n], 0.0)))
             .data("slope", Array::from_f64([n], a.to_vec())?)
@@ -46,7 +46,8 @@ fn same_losses(h: &[f64], steps: usize) -> Result<TruthProblem> {
     let lambda = first_lambda(n);
     let truth = h.iter().zip(&lambda).map(|(h, l)| h * (1.0 - step * h).powi(2 * steps as i32) * (l - 1.0)).collect();
     let target = Target::Training { optimizer: InnerOptimizer::Sgd };
-    let facts = Facts { target, step, steps, same_losses: true, ..Facts::minimum(h[0], h[n - 1]) };
+    let facts =
+        Facts { target, inner: InnerLoop::new(step, steps), same_losses: true, ..Facts::minimum(h[0], h[n - 1]) };
     let problem =
         Problem::builder(Leaf(Variable::fixed(Array::from_f64([n], lambda)?)), Leaf(Variable::constant([n], 0.0)))
             .data("curvature", Array::from_f64([n], h.to_vec())?)
@@ -66,7 +67,7 @@ fn one_step(h: &[f64]) -> Result<TruthProblem> {
     let one = |(h, l): (&f64, &f64)| (0.2 - step * h * (0.2 - l) - 1.0) * step * h;
     let truth = h.iter().zip(&lambda).map(one).collect();
     let target = Target::Training { optimizer: InnerOptimizer::Sgd };
-    let facts = Facts { target, step, steps: 1, ..Facts::minimum(h[0], h[n - 1]) };
+    let facts = Facts { target, inner: InnerLoop::new(step, 1), ..Facts::minimum(h[0], h[n - 1]) };
     let problem =
         Problem::builder(Leaf(Variable::fixed(Array::from_f64([n], lambda)?)), Leaf(Variable::constant([n], 0.2)))
             .data("curvature", Array::from_f64([n], h.to_vec())?)

@@ -85,7 +85,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
                 |_, l, t| (t.square().square() / 4.0 + l * t.square() / 2.0 - t).sum_all(),
                 |_, l, t| ((t - 2.0).square() + l * t / 2.0).sum_all(),
             ),
-            Facts { steps: 8000, ..Facts::gibbs(0.01, 0.002, 2.5) },
+            Facts::gibbs(0.01, 0.002, 2.5).with_steps(8000),
         )?,
         warm(
             "rippled bowl",
@@ -118,7 +118,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
             "a chain that crosses between two wells; τ = 0.5",
             (&[0.3], 1),
             (|_, l, t| ((t.square() - 1.0).square() / 4.0 - l * t).sum_all(), |_, _, t| (t.square() * t).sum_all()),
-            several(Facts { steps: 20_000, ..Facts::gibbs(0.5, 0.005, 5.0) }),
+            several(Facts::gibbs(0.5, 0.005, 5.0).with_steps(20_000)),
         )?,
         warm(
             "double well in the plane",
@@ -131,7 +131,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
                 },
                 |_, _, t| first(t).square() * second(t),
             ),
-            several(Facts { steps: 20_000, ..Facts::gibbs(0.5, 0.005, 6.0) }),
+            several(Facts::gibbs(0.5, 0.005, 6.0).with_steps(20_000)),
         )?,
         warm(
             "triple well",
@@ -144,7 +144,7 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
                 },
                 |_, l, t| (t + l * t.square() * 0.3).sum_all(),
             ),
-            several(Facts { steps: 20_000, ..Facts::gibbs(1.0, 0.002, 12.0) }),
+            several(Facts::gibbs(1.0, 0.002, 12.0).with_steps(20_000)),
         )?,
     ])
 }

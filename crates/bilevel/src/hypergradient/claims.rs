@@ -1,5 +1,6 @@
 //! What a method promises about its hypergradients and where, as data, so that a test can hold it to its word.
 
+use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
 
 /// What a method promises where it claims anything.
@@ -98,9 +99,11 @@ impl Claims {
         };
         let only = match self.only {
             None => true,
-            Some(Condition::OneStep) => facts.steps == 1,
+            Some(Condition::OneStep) => facts.inner.steps == 1,
             Some(Condition::StraightInnerLoss) => facts.straight,
-            Some(Condition::OneCurvature) => facts.condition() == 1.0 && facts.step * facts.largest_curvature == 1.0,
+            Some(Condition::OneCurvature) => {
+                facts.condition() == 1.0 && facts.inner.step * facts.largest_curvature == 1.0
+            }
             Some(Condition::SameLosses) => facts.same_losses,
             Some(Condition::WellConditioned) => facts.condition() <= WELL_CONDITIONED,
             Some(Condition::FewParameters) => facts.parameters <= FEW_PARAMETERS,
@@ -147,10 +150,8 @@ pub struct Facts {
     pub singular: bool,
     /// The inner loss is a draw of rows.
     pub minibatches: bool,
-    /// Inner step γ that is small enough.
-    pub step: f64,
-    /// Inner steps of one hypergradient that are enough: to arrive, for a minimum, and all there are, for a training.
-    pub steps: usize,
+    /// A loop whose step is small enough and whose steps are enough: to converge, for a minimum, and all of them, for a training.
+    pub inner: InnerLoop,
     /// The smallest curvature of the inner loss, apart from those that are 0 everywhere.
     pub smallest_curvature: f64,
     /// The largest curvature of the inner loss.
@@ -173,8 +174,7 @@ impl Facts {
             several_minima: false,
             singular: false,
             minibatches: false,
-            step,
-            steps,
+            inner: InnerLoop::new(step, steps),
             smallest_curvature: smallest,
             largest_curvature: largest,
             parameters: 0,
@@ -185,7 +185,14 @@ impl Facts {
 
     /// A chain at this temperature with this step.
     pub fn gibbs(temperature: f64, step: f64, largest: f64) -> Self {
-        Facts { target: Target::Gibbs { temperature }, step, steps: 4000, ..Facts::minimum(largest, largest) }
+        let inner = InnerLoop::new(step, 4000);
+        Facts { target: Target::Gibbs { temperature }, inner, ..Facts::minimum(largest, largest) }
+    }
+
+    /// The same with this many steps.
+    pub fn with_steps(mut self, steps: usize) -> Self {
+        self.inner.steps = steps;
+        self
     }
 
     /// The largest curvature over the smallest.

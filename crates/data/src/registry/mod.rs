@@ -4,11 +4,14 @@
 //! [`datasets`](crate::datasets).
 
 mod check;
+#[cfg(feature = "download")]
 mod fetch;
+#[cfg(feature = "download")]
 mod unpack;
 
 use crate::error::{Error, Result};
 pub use check::{FileState, check, check_file};
+#[cfg(feature = "download")]
 pub use fetch::{Progress, fetch};
 
 /// A dataset that is known by name.

@@ -82,7 +82,7 @@ fn distance(situation: &Situation, question: &Question, known: &Known) -> f64 {
     let magnitudes = |a: f64, b: f64| (a.max(1e-300) / b.max(1e-300)).log10().abs();
     // A training that arrives takes 30 steps per unit of condition.
     let condition = match (facts.target, situation.curvature.condition()) {
-        (Target::Minimum | Target::Proximal { .. }, Some(here)) => magnitudes(here, facts.steps as f64 / 30.0),
+        (Target::Minimum | Target::Proximal { .. }, Some(here)) => magnitudes(here, facts.inner.steps as f64 / 30.0),
         _ => 0.0,
     };
     let heat = match (facts.target, question.target) {
@@ -132,8 +132,7 @@ fn facts(situation: &Situation, question: &Question) -> Facts {
         several_minima: situation.curvature.is_negative(),
         singular: situation.curvature.is_singular(),
         minibatches: situation.is_noisy(),
-        step: question.inner.step,
-        steps: question.inner.steps,
+        inner: question.inner,
         parameters: situation.parameters,
         smallest_curvature: situation.curvature.smallest,
         largest_curvature: situation.curvature.largest,

@@ -12,8 +12,8 @@ const FACTOR: f64 = 3.0;
 const AFFORDABLE: f64 = 10.0;
 
 fn advised(suite: &Suite, problem: &truth::TruthProblem, registry: &Registry) -> Advice {
-    let bilevel::methods::claims::Facts { target, step, steps, .. } = problem.facts;
-    let question = Question { target, inner: InnerLoop::new(step, steps.min(4000)) };
+    let bilevel::methods::claims::Facts { target, inner, .. } = problem.facts;
+    let question = Question { target, inner: InnerLoop::new(inner.step, inner.steps.min(4000)) };
     let (cpu, key) = (Cpu::with_threads(1), Key::from_seed(3));
     let situation = Situation::measure(&problem.problem, &question, &cpu, key).unwrap();
     advise(registry, suite, &problem.problem, (situation, &question), Some(&problem.name)).unwrap()
@@ -26,7 +26,7 @@ fn advice_is_right_on_nine_of_ten_problems_of_the_truth_suite() {
     for problem in truth::problems().unwrap() {
         let place = suite.problems.iter().position(|known| known.name == problem.name).unwrap();
         let rows: Vec<&Measured> = suite.rows.iter().filter(|row| row.problem == place).collect();
-        let budget = AFFORDABLE * problem.facts.steps as f64;
+        let budget = AFFORDABLE * problem.facts.inner.steps as f64;
         let affordable = rows.iter().filter(|row| row.price.is_some_and(|price| price <= budget));
         let best = affordable.map(|row| row.error).fold(f64::INFINITY, f64::min);
         let advice = advised(&suite, &problem, &registry);

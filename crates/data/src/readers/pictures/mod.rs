@@ -2,6 +2,10 @@
 //! one file so that nothing has to be decoded the next time.
 
 mod cache;
+#[cfg(feature = "images")]
+mod decode;
+#[cfg(not(feature = "images"))]
+#[path = "absent.rs"]
 mod decode;
 
 use crate::error::{Error, Result};
