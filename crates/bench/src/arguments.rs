@@ -1,9 +1,10 @@
 //! The command line.
 
+use crate::cases::{timed, wide};
 use crate::gpu::curves::Size;
-use crate::passes::{self, Machine};
-use crate::wide_run::Run;
-use crate::{agree, cases, gpu, wide};
+use crate::long::wide_run::Run;
+use crate::planning::passes::{self, Machine};
+use crate::{agree, gpu};
 use bilevel_graph::{DType, Precision};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, value_parser};
@@ -39,7 +40,7 @@ pub enum Command {
     /// Time the cases, one JSON line each.
     Cpu {
         /// The cases to run; all of them by default.
-        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES))]
+        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(timed::NAMES))]
         cases: Vec<String>,
         #[command(flatten)]
         threads: Threads,
@@ -129,7 +130,7 @@ pub enum Command {
     /// Print the planned memory of each program beside the peak of what is alive at once.
     Memory {
         /// The cases of cpu, or of cuda with --device cuda; all of them by default.
-        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES.into_iter().chain(gpu::NAMES)))]
+        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(timed::NAMES.into_iter().chain(gpu::NAMES)))]
         cases: Vec<String>,
         #[command(flatten)]
         threads: Threads,
@@ -174,7 +175,7 @@ pub enum Command {
     /// Show where the time of a case goes, step by step.
     Profile {
         /// The case.
-        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES))]
+        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(timed::NAMES))]
         case: String,
         #[command(flatten)]
         threads: Threads,

@@ -12,43 +12,25 @@ macro_rules! say {
 
 mod agree;
 mod arguments;
-mod calls;
-mod case;
 mod cases;
-mod choices;
-mod compare;
-mod derivatives;
 mod differences;
-mod driven;
 mod error;
-mod flops;
-mod goals;
 mod gpu;
-mod large;
-mod line;
-mod losses;
-mod memory;
+mod long;
 mod npy;
-mod passes;
-mod peak;
-mod peers;
-mod plan;
-mod profile;
-mod sgld;
+mod planning;
 mod timing;
 mod truth;
-mod values;
-mod vision;
-mod vit;
-mod whole;
-mod wide;
-mod wide_run;
 
 use arguments::{Arguments, Command, among, chosen};
 use bilevel_cpu::Cpu;
 use bilevel_graph::{DType, Precision};
+use cases::timed;
 use clap::Parser;
+use long::large;
+use planning::{memory, passes, vit_b16};
 use std::process::ExitCode;
+use timing::{compare, peers, profile};
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
@@ -71,7 +53,7 @@ fn run(command: Command) -> error::Result<bool> {
             if threads != 2 && !peers.is_empty() {
                 eprintln!("we run on {threads} threads and the peers on 2, so the ratios are not comparable");
             }
-            let cases = chosen(cases, &cases::NAMES);
+            let cases = chosen(cases, &timed::NAMES);
             compare::run(&compare::Plan { cases, threads, reps: reps as usize, rounds, floor }, &peers)?;
         }
         Command::Cuda { cases, precision, reps, show, iterations, peer } => {
@@ -100,13 +82,13 @@ fn run(command: Command) -> error::Result<bool> {
             passes::show(&passes::Shown { case, program, target, precision, without, print_after })?;
         }
         Command::Plan { passes: true, .. } => passes::list(),
-        Command::Plan { threads, reps, .. } => plan::run(threads.count(), reps as usize)?,
+        Command::Plan { threads, reps, .. } => vit_b16::run(threads.count(), reps as usize)?,
         Command::Memory { cases, device, precision, planned, .. } if device == "cuda" => {
             let cases = chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]);
             if planned { gpu::memory::planned(&cases, precision)? } else { gpu::memory::run(&cases, precision)? }
         }
         Command::Memory { cases, threads, .. } => {
-            memory::run(&chosen(among(cases, &cases::NAMES), &cases::NAMES), threads.count())?;
+            memory::run(&chosen(among(cases, &timed::NAMES), &timed::NAMES), threads.count())?;
         }
         Command::Agree { cases, dtype, peer, seed, data, threads } => {
             let cases = chosen(cases, &agree::usual(data.is_some()));

@@ -4,7 +4,7 @@
 //! once more, by name, and what it cannot express is left out. What is compared is ‖h − truth‖/‖truth‖.
 
 use crate::error::{BenchError, Result};
-use crate::peers::failed;
+use crate::timing::peers::failed;
 use bilevel::methods::AnyMethod;
 use bilevel::methods::claims::Target;
 use bilevel::{Array, Cpu, Key, Session};

@@ -1,7 +1,7 @@
 //! Every model at its real size, only compared with JAX and not timed: few and small images, all layers, all channels.
 
-use crate::case::Start::{Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, Tensor, nn};
 use bilevel_models::nerf::depths;

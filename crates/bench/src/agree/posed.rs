@@ -4,8 +4,8 @@
 //! outputs of our program, and go to the peer with the rest.
 
 use super::tasks::TaskCase;
-use crate::case::Case;
-use crate::derivatives::{self, Products, program_of};
+use crate::cases::case::Case;
+use crate::cases::derivatives::{self, Products, program_of};
 use crate::differences;
 use crate::error::Result;
 use bilevel_cpu::{Cpu, CpuRun};

@@ -14,8 +14,8 @@ use bilevel_tasks::l1_regularisation::{Granularity, Network};
 use bilevel_tasks::learned_loss::{SmallNetwork, SmallPictures};
 use bilevel_tasks::{FewShot, ImplicitRepresentation, Invariance, Kind, L1Regularisation, LearnedLoss};
 
-use crate::case;
-use crate::values;
+use crate::cases::case;
+use crate::cases::values;
 
 /// A task with its settings here.
 pub struct TaskCase {

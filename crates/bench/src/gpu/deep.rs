@@ -1,7 +1,7 @@
 //! The large networks of the GPU peers: one L1 weight for every parameter of a ViT, and the gradient of a Wide-ResNet.
 
-use crate::case::Start::{Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel::graph::nn;
 use bilevel::methods::{AnyMethod, HpoSgld, LangevinAdjoint};

@@ -3,9 +3,9 @@
 //! The views are those of the task `invariance`; data are random.
 
 use super::deep::Outer;
-use crate::case::Start::{Labels, Uniform};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::values::array;
 use crate::error::Result;
-use crate::values::array;
 use bilevel::graph::nn;
 use bilevel::methods::HpoSgld;
 use bilevel::{DType, InnerLoop, Leaf, Problem, Scope, Tensor, Variable};

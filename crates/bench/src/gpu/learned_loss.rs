@@ -2,9 +2,9 @@
 //! (TaylorGLO), so chosen that training with it lowers the cross entropy on other images.
 
 use super::deep::Outer;
-use crate::case::Start::{Labels, Uniform};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::values::array;
 use crate::error::Result;
-use crate::values::array;
 use bilevel::graph::nn;
 use bilevel::methods::HpoSgld;
 use bilevel::{DType, InnerLoop, Leaf, Problem, Variable};

@@ -5,9 +5,9 @@
 //! The tasks are one θ with an axis of tasks in front. The inner loss is the sum of theirs, so that each moves by its own gradient.
 
 use super::deep::Outer;
-use crate::case::Start::{Labels, Uniform};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::values::array;
 use crate::error::Result;
-use crate::values::array;
 use bilevel::graph::nn;
 use bilevel::methods::Rmd;
 use bilevel::{DType, InnerLoop, Problem};

@@ -7,7 +7,7 @@ use super::deep::RATE;
 use super::watching::Watching;
 use super::{Work, open, work};
 use crate::error::{BenchError, Result};
-use crate::line::rounded;
+use crate::timing::line::rounded;
 use bilevel::Driver;
 use bilevel::observers::Recorder;
 use bilevel_cuda::{PlannedBytes, kernel_texts};

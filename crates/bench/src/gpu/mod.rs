@@ -13,7 +13,7 @@ pub mod stay;
 pub mod time;
 mod watching;
 
-use crate::derivatives::{Products, inputs, program};
+use crate::cases::derivatives::{Products, inputs, program};
 use crate::error::Result;
 use bilevel::Driver;
 use bilevel_cuda::Cuda;

@@ -3,8 +3,8 @@
 
 use super::deep::{Outer, RATE};
 use crate::error::Result;
-use crate::line::{gib, rounded};
-use crate::timing::Seconds;
+use crate::timing::line::{gib, rounded};
+use crate::timing::statistics::Seconds;
 use bilevel::observers::{Beginning, Iteration, Observer, Recorder};
 use bilevel::{Driver, State};
 use bilevel_cuda::{CopiedBytes, Cuda};

@@ -3,9 +3,9 @@
 use super::deep::{Outer, RATE};
 use super::{Work, stay, work};
 use crate::error::{BenchError, Result};
-use crate::line::{Line, Unit, gib, rounded};
-use crate::peers::Peer;
-use crate::timing::Seconds;
+use crate::timing::line::{Line, Unit, gib, rounded};
+use crate::timing::peers::Peer;
+use crate::timing::statistics::Seconds;
 use bilevel::checkpoints::Checkpoints;
 use bilevel::observers::{Beginning, Iteration, Observer, Recorder};
 use bilevel::{Driver, State};

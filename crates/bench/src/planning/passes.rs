@@ -1,7 +1,9 @@
 //! Shows how a program of a case is planned: what each pass leaves, for the CPU or for a GPU. No GPU is needed.
 
+use crate::cases::timed;
 use crate::error::{BenchError, Result};
-use crate::{cases, gpu, plan};
+use crate::gpu;
+use crate::planning::vit_b16;
 use bilevel_cpu::cpu_target;
 use bilevel_cuda::gpu_target;
 use bilevel_graph::{Op, Precision, Program};
@@ -12,7 +14,7 @@ pub const VIT_STEP: &str = "vit_b16";
 
 /// All names of cases.
 pub fn names() -> Vec<&'static str> {
-    [VIT_STEP].into_iter().chain(cases::NAMES).chain(gpu::NAMES).collect()
+    [VIT_STEP].into_iter().chain(timed::NAMES).chain(gpu::NAMES).collect()
 }
 
 /// The machine that a program is planned for.
@@ -66,8 +68,8 @@ pub fn list() {
 /// Prints the lowered program after a pass, or what is left of it after every one.
 pub fn show(shown: &Shown) -> Result<()> {
     let mut programs = match &shown.case[..] {
-        VIT_STEP => vec![plan::vit_b16_step()?.with_precision(shown.precision)],
-        case if cases::NAMES.contains(&case) => cases::programs(case)?.into_iter().map(|timed| timed.program).collect(),
+        VIT_STEP => vec![vit_b16::vit_b16_step()?.with_precision(shown.precision)],
+        case if timed::NAMES.contains(&case) => timed::programs(case)?.into_iter().map(|timed| timed.program).collect(),
         case => gpu::programs(case, shown.precision)?,
     };
     let count = programs.len();

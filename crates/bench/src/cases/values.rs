@@ -1,6 +1,6 @@
 //! Values for the inputs of a case, from a seed.
 
-use crate::case::Start;
+use crate::cases::case::Start;
 use crate::error::Result;
 use bilevel_graph::random::fill_uniform_f64;
 use bilevel_graph::{Array, DType, Tensor};

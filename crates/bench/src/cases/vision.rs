@@ -1,8 +1,8 @@
 //! Two losses only compared with JAX, not timed: a residual block with batch norm, and images warped by exponentials of
 //! matrices.
 
-use crate::case::Start::{Constant, Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{Constant, Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, nn};
 

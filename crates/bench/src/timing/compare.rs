@@ -1,16 +1,16 @@
 //! Our times beside the peers': rounds taken in turn, so that a busy machine slows all alike, and a summary.
 
-use crate::calls::time;
-use crate::cases::{Call, programs};
-use crate::driven;
+use crate::cases::driven;
+use crate::cases::timed::{Call, programs};
+use crate::cases::wide;
 use crate::error::Result;
-use crate::flops::flops;
-use crate::goals::goal;
-use crate::line::{Line, Unit};
-use crate::peak::peak_rate;
-use crate::peers::Peer;
-use crate::wide;
-use crate::wide_run::Run;
+use crate::long::wide_run::Run;
+use crate::timing::calls::time;
+use crate::timing::flops::flops;
+use crate::timing::goals::goal;
+use crate::timing::line::{Line, Unit};
+use crate::timing::peak::peak_rate;
+use crate::timing::peers::Peer;
 use bilevel_cpu::Cpu;
 
 /// What to measure and how often.

@@ -3,8 +3,8 @@
 //!
 //!   L_T = ½·Σ(θ − 1)² + Σλ·|θ|,   f = Σ(θ − 0.8)²,   λ ← λ − 0.01·h
 
+use crate::cases::sgld::{Chain, hypergradient};
 use crate::error::Result;
-use crate::sgld::{Chain, hypergradient};
 use bilevel::methods::HpoSgld;
 use bilevel::{Cpu, DType, Driver, InnerLoop, Leaf, Problem, Variable};
 use bilevel_graph::{Array, Buffer, Data, Executor, Graph, Meta, Program, Runnable, Tensor};

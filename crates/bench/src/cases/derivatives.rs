@@ -1,8 +1,8 @@
 //! Programs for a loss's gradient, and gradient with Hessian-vector product.
 
-use crate::case::{Case, Start};
+use crate::cases::case::{Case, Start};
+use crate::cases::values::values;
 use crate::error::Result;
-use crate::values::values;
 use bilevel_graph::{Array, Graph, Program, Tensor, gradient, vjp};
 
 /// What a program computes.

@@ -4,11 +4,11 @@
 //! first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations; for digits every
 //! iteration counts by itself, and for wide every iteration is a repetition.
 
-use crate::cases::{Call, Timed};
+use crate::cases::timed::{Call, Timed};
+use crate::cases::wide;
 use crate::error::{BenchError, Result};
-use crate::line::{Line, Unit};
-use crate::timing::{Seconds, median};
-use crate::wide;
+use crate::timing::line::{Line, Unit};
+use crate::timing::statistics::{Seconds, median};
 use bilevel::graph::nn;
 use bilevel::methods::HpoSgld;
 use bilevel::observers::Recorder;

@@ -1,9 +1,10 @@
 //! One run of the case wide in a process of its own, so that the memory it takes can be told.
 
-use crate::cases::key;
+use crate::cases::timed::key;
+use crate::cases::wide;
 use crate::error::{BenchError, Result};
-use crate::timing::median;
-use crate::{peers, wide};
+use crate::timing::peers;
+use crate::timing::statistics::median;
 use bilevel::checkpoints::Checkpoints;
 use bilevel::observers::{Iteration, Observer, Recorder, StopSignal};
 use bilevel::{Cpu, State};

@@ -1,14 +1,14 @@
 //! The timed cases: same names, shapes and types as the peers' programs, each as programs with values for their inputs.
 
-use crate::case::Case;
-use crate::case::Start::{Constant, Labels, Uniform};
-use crate::derivatives::{Products, inputs, program};
+use crate::cases::case::Case;
+use crate::cases::case::Start::{Constant, Labels, Uniform};
+use crate::cases::derivatives::{Products, inputs, program};
+use crate::cases::losses::{conv64, mlp};
+use crate::cases::sgld::{Chain, hypergradient};
+use crate::cases::values::values;
+use crate::cases::vit::vit_block;
+use crate::cases::wide;
 use crate::error::Result;
-use crate::losses::{conv64, mlp};
-use crate::sgld::{Chain, hypergradient};
-use crate::values::values;
-use crate::vit::vit_block;
-use crate::wide;
 use bilevel_graph::{Array, DType, Graph, Program, gradient_or_zeros, nn, random::seed_key};
 
 /// Names of all cases, in the order they run. A case may time more than one program.

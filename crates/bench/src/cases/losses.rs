@@ -1,7 +1,7 @@
 //! The multilayer perceptron and the convolutional network of the peers' programs.
 
-use crate::case::Start::{Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, nn};
 use bilevel_models::{Conv4Config, MlpConfig, Statistics};

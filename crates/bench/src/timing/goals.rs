@@ -36,8 +36,8 @@ mod tests {
 
     #[test]
     fn every_timed_program_has_a_goal() {
-        for name in crate::cases::NAMES {
-            for timed in crate::cases::programs(name).unwrap() {
+        for name in crate::cases::timed::NAMES {
+            for timed in crate::cases::timed::programs(name).unwrap() {
                 assert!(goal(&timed.name).is_some(), "{}", timed.name);
             }
         }

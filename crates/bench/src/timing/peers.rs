@@ -1,7 +1,7 @@
 //! Runs the peers' Python programs, which are part of this one, and reads the lines they print.
 
 use crate::error::{BenchError, Result};
-use crate::line::Line;
+use crate::timing::line::Line;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -22,13 +22,13 @@ pub struct Program {
 pub const CPU: [Program; 2] = [
     Program {
         name: "cpu_jax.py",
-        text: include_str!("../peers/cpu_jax.py"),
+        text: include_str!("../../peers/cpu_jax.py"),
         modules: "jax",
-        cases: &crate::cases::NAMES,
+        cases: &crate::cases::timed::NAMES,
     },
     Program {
         name: "cpu_torch.py",
-        text: include_str!("../peers/cpu_torch.py"),
+        text: include_str!("../../peers/cpu_torch.py"),
         modules: "torch",
         cases: &["synth1d", "mlp", "conv64", "vit_block"],
     },
@@ -38,13 +38,13 @@ pub const CPU: [Program; 2] = [
 pub const GPU: [Program; 2] = [
     Program {
         name: "gpu_jax.py",
-        text: include_str!("../peers/gpu_jax.py"),
+        text: include_str!("../../peers/gpu_jax.py"),
         modules: "jax",
         cases: crate::gpu::NAMES.split_at(crate::gpu::USUAL).0,
     },
     Program {
         name: "gpu_torch.py",
-        text: include_str!("../peers/gpu_torch.py"),
+        text: include_str!("../../peers/gpu_torch.py"),
         modules: "torch, torchvision",
         cases: &["l1reg"],
     },
@@ -54,9 +54,9 @@ pub const GPU: [Program; 2] = [
 pub const AGREE: Program = Program {
     name: "agree.py",
     text: concat!(
-        include_str!("../peers/agree_models.py"),
-        include_str!("../peers/agree_tasks.py"),
-        include_str!("../peers/agree.py")
+        include_str!("../../peers/agree_models.py"),
+        include_str!("../../peers/agree_tasks.py"),
+        include_str!("../../peers/agree.py")
     ),
     modules: "jax",
     cases: &crate::agree::NAMES,

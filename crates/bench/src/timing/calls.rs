@@ -1,10 +1,10 @@
 //! Runs and times the program of a case.
 
-use crate::cases::{Call, Timed, key};
+use crate::cases::timed::{Call, Timed, key};
+use crate::cases::wide::{Bare, COUNT};
 use crate::error::{BenchError, Result};
-use crate::line::{Line, Unit};
-use crate::timing::timed;
-use crate::wide::{Bare, COUNT};
+use crate::timing::line::{Line, Unit};
+use crate::timing::statistics::timed;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Runnable};
 

@@ -1,6 +1,6 @@
 //! One measured case as a line of JSON, in the form the peers print.
 
-use crate::timing::{Seconds, median};
+use crate::timing::statistics::{Seconds, median};
 use serde_json::Value;
 
 /// Milliseconds or microseconds.

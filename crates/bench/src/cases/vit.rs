@@ -1,7 +1,7 @@
 //! The vision transformer: one block as the peers time it, and the whole of ViT-B/16.
 
-use crate::case::Start::{self, Constant, Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{self, Constant, Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, nn};
 use bilevel_models::VitConfig;

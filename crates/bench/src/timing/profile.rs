@@ -1,8 +1,8 @@
 //! Where the time of a case goes, step by step.
 
-use crate::calls::ready;
-use crate::cases::programs;
+use crate::cases::timed::programs;
 use crate::error::Result;
+use crate::timing::calls::ready;
 use bilevel_cpu::Cpu;
 
 /// Prints for every program of a case each step of its plan with the best time of `reps` turns; with `show`, first the

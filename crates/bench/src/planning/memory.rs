@@ -1,8 +1,8 @@
 //! How much memory the plan of every timed program takes, beside the most that is alive at once.
 
-use crate::cases::programs;
+use crate::cases::timed::programs;
 use crate::error::Result;
-use crate::line::rounded;
+use crate::timing::line::rounded;
 use bilevel_cpu::Cpu;
 use serde_json::json;
 

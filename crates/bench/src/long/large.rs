@@ -1,7 +1,7 @@
 //! A run so large that nothing may be held twice: stopped, resumed, and compared with one that was left alone.
 
 use crate::error::Result;
-use crate::wide_run::{Report, Run};
+use crate::long::wide_run::{Report, Run};
 use std::path::Path;
 
 /// Goal for the memory of each process, in bytes.

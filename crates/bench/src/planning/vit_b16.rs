@@ -1,8 +1,8 @@
 //! Times what happens before the first run: tracing, deriving and planning a whole ViT-B/16 gradient step.
 
-use crate::case::Case;
+use crate::cases::case::Case;
+use crate::cases::vit::vit_b16;
 use crate::error::Result;
-use crate::vit::vit_b16;
 use bilevel_cpu::Cpu;
 use bilevel_graph::{DType, Graph, Program, gradient_or_zeros};
 use std::time::Instant;

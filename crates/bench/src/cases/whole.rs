@@ -1,7 +1,7 @@
 //! Whole models, small or cut short, only compared with JAX and not timed.
 
-use crate::case::Start::{self, Constant, Labels, Uniform};
-use crate::case::{Case, Inputs};
+use crate::cases::case::Start::{self, Constant, Labels, Uniform};
+use crate::cases::case::{Case, Inputs};
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, Tensor, nn};
 use bilevel_models::nerf::depths;
