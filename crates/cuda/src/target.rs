@@ -34,9 +34,9 @@ pub(crate) const H200: CostModel = CostModel {
     recomputes_masks: true,
 };
 
-/// Returns an NVIDIA GPU as planning sees it. If images have channels last, convolutions in `Bf16` may read two bytes per
-/// element. Attention is one kernel if blocks have enough shared memory for it.
-pub fn gpu_target(channels_last: bool, fuses_attention: bool) -> Target {
+/// Returns an NVIDIA GPU as planning sees it. With cuDNN, images have channels last, and convolutions in `Bf16` may read
+/// two bytes per element. Attention is one kernel if blocks have enough shared memory for it.
+pub fn gpu_target(has_cudnn: bool, fuses_attention: bool) -> Target {
     Target {
         can: Capabilities {
             row: MAX_ROW_LENGTH,
@@ -47,7 +47,8 @@ pub fn gpu_target(channels_last: bool, fuses_attention: bool) -> Target {
             alignment: ALIGN,
             rounds_operands: true,
             gemm_reads_bf16: true,
-            conv_bf16_channels: channels_last.then_some(BF16_LANES),
+            channels_last: has_cudnn,
+            conv_bf16_channels: has_cudnn.then_some(BF16_LANES),
             // A scatter takes several kernels that build index lists.
             pool_grad_as_select: true,
             pad_sum: true,

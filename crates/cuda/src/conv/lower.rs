@@ -190,7 +190,7 @@ mod tests {
     use crate::test_common::can_compile;
     use bilevel_gpu::codegen::Renderer;
     use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
-    use bilevel_plan::{Kind, Region, Schedule, channels_last};
+    use bilevel_plan::{Kind, Region, Schedule};
 
     const HERE: Place = Place { region: Region::Arena, offset: 0 };
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn channels_last_images_are_convolved_without_copies() {
-        let program = channels_last(&network(Precision::Tf32)).unwrap();
+        let program = network(Precision::Tf32);
         let found = moved(&program);
         assert_eq!(found.len(), 8);
         for (geometry, kernels) in found {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
-        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let program = network(Precision::Bf16);
         for (geometry, kernels) in moved(&program) {
             // Four bf16 channels do not fill a load of 16 bytes.
             let colours = geometry.x[1] == 4;
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn conversions_to_and_from_bf16_compile() {
-        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let program = network(Precision::Bf16);
         let mut kernels = vec![];
         for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
             if let Work::Kernel(launch) = work {

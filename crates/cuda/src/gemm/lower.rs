@@ -45,68 +45,24 @@ pub(crate) fn dot(
     let Some((_, leading)) = result.filter(|_| !own) else {
         return vec![Work::Kernel(product(&CudaCpp, layout, (dtype, factor.precision()), a, b, c, None))];
     };
-    // A result without a single batch stride is computed densely and then scattered.
     let Some(c_batch_stride) = batch_stride(&layout.batch, 2) else {
-        let place = workspace.take(layout.m * layout.n * batch * c.2.size());
-        let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
-        let mut stride = (layout.m * layout.n) as isize;
-        for (length, strides) in dense.batch.iter_mut().rev() {
-            strides[2] = stride;
-            stride *= *length as isize;
-        }
-        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, c.2)), workspace);
-        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
-        let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
-        let (shape, strides) = axes.unzip();
-        let view = View { shape, strides, offset: c.1 };
-        works.push(Work::Kernel(scattered(&CudaCpp, (place, c.2), Elements { place: c.0, view: &view }, c.2)));
-        return works;
+        return scattered_dot(layout, dtype, factor, (a, b, c), workspace);
     };
     let mut works = vec![];
-    let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
-        let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
-        let direct = column_major(rows, columns, strides).zip(batch_stride(&layout.batch, side)).filter(|_| fits);
-        if let Some(((transposed, leading), batch_stride)) = direct {
-            return Matrix { at: address(start), transposed, leading, batch_stride };
-        }
-        // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
-        let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
-        let inner =
-            if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
-        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
-        let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
-        // A matrix shared by the batch is copied once.
-        let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
-        let skip = if shared { layout.batch.len() } else { 0 };
-        let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
-        let size = if fits { start.2.size() } else { Cell::Bf16.size() };
-        let place = workspace.take(view.count() * size);
-        let written = (!fits).then_some(RoundedStorage::Bf16);
-        works.push(Work::Kernel(gathered(&CudaCpp, Elements { place: start.0, view: &view }, start.2, place, written)));
-        let batch_stride = if shared { 0 } else { rows * columns };
-        Matrix {
-            at: Arg::Memory(place, 0),
-            transposed: by_rows,
-            leading: if by_rows { columns } else { rows },
-            batch_stride,
-        }
-    };
-    let left = side(a, 0, (layout.m, layout.k), layout.a);
-    let right = side(b, 1, (layout.k, layout.n), layout.b);
+    let left = library_operand(layout, factor, a, 0, (&mut works, workspace));
+    let right = library_operand(layout, factor, b, 1, (&mut works, workspace));
     let result = Matrix { at: address(c), transposed: false, leading, batch_stride: c_batch_stride };
     let space = workspace.take(workspace_bytes(work));
     let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
     let (m, n, left, right) =
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
-    let k = layout.k;
-    let narrow = c.2 == Cell::Bf16;
     let mut product = Gemm {
         m,
         n,
-        k,
+        k: layout.k,
         batch,
         factor,
-        narrow,
+        narrow: c.2 == Cell::Bf16,
         a: left,
         b: right,
         c: result,
@@ -116,6 +72,68 @@ pub(crate) fn dot(
     works.extend(along_the_sum(&mut product, workspace).map(Work::Kernel));
     works.push(Work::Library(Call::Gemm(product)));
     works
+}
+
+/// Returns the steps of a product whose result has no single batch stride: it is computed densely and then scattered.
+fn scattered_dot(
+    layout: &DotLayout,
+    dtype: DType,
+    factor: Factor,
+    (a, b, c): (Start, Start, Start),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let batch = layout.size(factor.precision()).batch;
+    let place = workspace.take(layout.m * layout.n * batch * c.2.size());
+    let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
+    let mut stride = (layout.m * layout.n) as isize;
+    for (length, strides) in dense.batch.iter_mut().rev() {
+        strides[2] = stride;
+        stride *= *length as isize;
+    }
+    let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, c.2)), workspace);
+    let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
+    let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
+    let (shape, strides) = axes.unzip();
+    let view = View { shape, strides, offset: c.1 };
+    works.push(Work::Kernel(scattered(&CudaCpp, (place, c.2), Elements { place: c.0, view: &view }, c.2)));
+    works
+}
+
+/// Returns an operand as the library reads it: where it is, or a copy that a step added to `works` makes.
+fn library_operand(
+    layout: &DotLayout,
+    factor: Factor,
+    start: Start,
+    side: usize,
+    (works, workspace): (&mut Vec<Work>, &mut Workspace),
+) -> Matrix {
+    let (rows, columns, strides) =
+        if side == 0 { (layout.m, layout.k, layout.a) } else { (layout.k, layout.n, layout.b) };
+    let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
+    let direct = column_major(rows, columns, strides).zip(batch_stride(&layout.batch, side)).filter(|_| fits);
+    if let Some(((transposed, leading), batch_stride)) = direct {
+        return Matrix { at: address(start), transposed, leading, batch_stride };
+    }
+    // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
+    let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
+    let inner =
+        if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
+    let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
+    let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+    // A matrix shared by the batch is copied once.
+    let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
+    let skip = if shared { layout.batch.len() } else { 0 };
+    let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
+    let size = if fits { start.2.size() } else { Cell::Bf16.size() };
+    let place = workspace.take(view.count() * size);
+    let written = (!fits).then_some(RoundedStorage::Bf16);
+    works.push(Work::Kernel(gathered(&CudaCpp, Elements { place: start.0, view: &view }, start.2, place, written)));
+    Matrix {
+        at: Arg::Memory(place, 0),
+        transposed: by_rows,
+        leading: if by_rows { columns } else { rows },
+        batch_stride: if shared { 0 } else { rows * columns },
+    }
 }
 
 /// Returns the steps of a product that is stored after an affine map, by the library or, if it is small, by the generic

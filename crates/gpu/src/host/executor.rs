@@ -9,7 +9,8 @@ use crate::codegen::{Context, Kernel, Launch, MAX_ROW_LENGTH, convolution};
 use crate::compile::backend::Backend;
 use crate::compile::failure_record;
 use crate::compile::lower_group::operand;
-use crate::compile::plan::{MemoryBudget, Plan, plan};
+use crate::compile::passes::GpuPipeline;
+use crate::compile::plan::{Plan, plan};
 use crate::compile::step::{Span, Step, Work};
 use crate::compile::workspace::{ALIGN, Workspace};
 use crate::host::{COSTS, HostCpp, NoCall};
@@ -185,7 +186,7 @@ pub struct HostRun {
 impl HostRun {
     pub fn new(program: &Program, functions: Arc<Mutex<Functions>>) -> Result<Self> {
         program.validate()?;
-        let plan = plan(program, &target(), &HostBackend, MemoryBudget::Relaxed)?;
+        let plan = plan(program, &target(), &HostBackend, &GpuPipeline::new())?;
         let mut end = plan.persistent_bytes.next_multiple_of(ALIGN);
         let mut region = |bytes: usize| {
             let start = end;

@@ -6,6 +6,7 @@ use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Group, Role};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand};
+use crate::ir::snapshot::Snapshot;
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use std::fmt::{Display, Formatter, Result};

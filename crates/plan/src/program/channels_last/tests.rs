@@ -1,6 +1,7 @@
 //! The rewritten program computes the same values, and copies nothing between convolutions.
 
 use crate::ir::node::{Elementwise, Kind};
+use crate::pipeline::Pipeline;
 use crate::program::channels_last::*;
 use crate::schedule::Schedule;
 use crate::target::Target;
@@ -151,8 +152,9 @@ fn chain(dtype: DType) -> Program {
 #[test]
 fn nothing_is_copied_between_convolutions() {
     let program = chain(DType::F32);
-    let new = channels_last(&program).unwrap();
-    let schedule = Schedule::new(&new, &machine()).unwrap();
+    let target = machine().with(|target| target.can.channels_last = true);
+    let new = Pipeline::new().rewrite(&program, &target).unwrap();
+    let schedule = Schedule::new(&program, &target).unwrap();
     let (mut images, mut kernels) = (0, 0);
     for node in &schedule.nodes {
         let moved = |view: &crate::View| view.transpose(&[0, 2, 3, 1]);

@@ -4,8 +4,11 @@
 //! Values that share a place, updates in place, storage in two bytes and products at hand are computed as the schedule says. What has not
 //! been written is NaN. Whatever a [`Target`] asks for can so be tested without the machine: the interpreter is an [`Executor`].
 
+mod loops;
+mod ops;
+
 use crate::internal_error::internal_error;
-use crate::ir::interpret_ops::amax_exponent;
+use crate::ir::interpret::ops::amax_exponent;
 use crate::ir::node::{CastForm, Elementwise, Operand};
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;

@@ -6,8 +6,8 @@
 use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Access, Domain, Role};
 use crate::internal_error::internal_error;
+use crate::ir::interpret::ops::{Dense, amax_exponent, evaluate};
 use crate::ir::interpret::{InterpreterRun, position};
-use crate::ir::interpret_ops::{Dense, amax_exponent, evaluate};
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::reference_ops::checked_index;
 use bilevel_graph::{DType, Meta, Op, Result, scalar};

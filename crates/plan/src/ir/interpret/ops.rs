@@ -3,8 +3,8 @@
 
 use crate::internal_error::internal_error;
 use crate::ir::dot_layout::DotLayout;
+use crate::ir::interpret::loops::Values;
 use crate::ir::interpret::{InterpreterRun, position};
-use crate::ir::interpret_loop::Values;
 use crate::ir::node::{Elementwise, Kind, Node, Padding};
 use crate::ir::storage_type::StorageType;
 use crate::lower::scaled_fp16::scale::Pow2Scale;

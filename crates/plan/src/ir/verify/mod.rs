@@ -1,7 +1,14 @@
 //! The verifier: what must hold of a lowered program between any two passes.
 //!
-//! Nodes are checked one by one (`verify_nodes.rs`, `verify_storage.rs`), then what connects them to inputs, outputs and carries, then groups and their order
-//! (`verify_groups.rs`). An error names the node or group and the rule it breaks.
+//! Nodes are checked one by one (`nodes.rs`, `storage.rs`), then what connects them to inputs, outputs and carries, then
+//! groups and their order (`groups.rs`). Rewrites of a program and memory maps have rules of their own (`program.rs`,
+//! `memory.rs`). An error names the node or group and the rule it breaks.
+
+mod groups;
+pub(crate) mod memory;
+mod nodes;
+pub(crate) mod program;
+mod storage;
 
 use crate::internal_error::internal_error;
 use crate::ir::lowered::{LoweredProgram, is_computed};
