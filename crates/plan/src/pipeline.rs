@@ -17,12 +17,13 @@ use crate::ir::lowered::LoweredProgram;
 use crate::ir::lowered_graph::LoweredGraph;
 use crate::ir::node::Operand;
 use crate::ir::snapshot::Snapshot;
+use crate::ir::storage_type::StorageType;
 use crate::ir::verify::program::verify_rewrite;
 use crate::lower::carried_casts::{are_written_in_place, carry_casts};
 use crate::lower::inline_gather::inline_gathers;
 use crate::lower::narrow_storage::narrow_lossless;
 use crate::lower::{Copies, Lowering, lower};
-use crate::program::channels_last::{CHANNEL_MULTIPLE, channels_last, takes_channels_last, will_have_channels_last};
+use crate::program::channels_last::{channels_last, takes_channels_last, will_have_channels_last};
 use crate::program::max_pool::{elementwise_pools, has_max_pools};
 use crate::program::pad_channels::padded;
 use crate::program::pool_gradient::select_pool_gradients;
@@ -48,9 +49,9 @@ pub struct Pass {
 }
 
 /// A pass of this pipeline, and the function that runs it.
-struct Stage {
+struct PassEntry {
     pass: Pass,
-    run: fn(&mut Draft) -> Result<Flow>,
+    run: fn(&mut Draft) -> Result<PassOutcome>,
 }
 
 /// A rule of the pass `lower`, or of memory, that a target asks for and that can be switched off like a pass.
@@ -67,7 +68,7 @@ pub struct Rule {
 type Show<'a> = &'a mut dyn FnMut(&'static Pass, &dyn Snapshot);
 
 /// What happens after a pass.
-enum Flow {
+enum PassOutcome {
     /// The next pass runs.
     Continue,
     /// The pipeline starts again without the pass of this name, whose result turned out not to be worth it.
@@ -78,8 +79,8 @@ enum Flow {
 const LOWER: &str = "lower";
 
 /// Every pass and the function that runs it, in the order in which they run.
-const STAGES: [Stage; 17] = [
-    Stage {
+const ENTRIES: [PassEntry; 17] = [
+    PassEntry {
         pass: Pass {
             name: "pad-channels",
             requires: "the program is valid",
@@ -88,11 +89,12 @@ const STAGES: [Stage; 17] = [
             needed: None,
         },
         run: |draft| {
-            let pads = |program: &Program| padded(program, takes_channels_last, CHANNEL_MULTIPLE);
+            let lanes = draft.f32_lanes();
+            let pads = |program: &Program| padded(program, takes_channels_last, lanes);
             draft.rewrite(|draft| if draft.will_have_channels_last() { pads(&draft.program) } else { None })
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "max-pool",
             requires: "the images of the program will have channels last, or nothing is done",
@@ -105,7 +107,7 @@ const STAGES: [Stage; 17] = [
             draft.rewrite(|draft| if decomposes { elementwise_pools(&draft.program) } else { None })
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "channels-last",
             requires: "no convolution has groups and no max pool is left, or nothing is done",
@@ -115,13 +117,17 @@ const STAGES: [Stage; 17] = [
         },
         run: |draft| {
             draft.rewrite(|draft| {
-                let assigned = if draft.target.can.channels_last { channels_last(&draft.program) } else { None };
+                let assigned = if draft.target.can.channels_last {
+                    channels_last(&draft.program, draft.f32_lanes())
+                } else {
+                    None
+                };
                 draft.has_channels_last = assigned.is_some();
                 assigned
             })
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "pool-gradient",
             requires: "max pools that can be elementwise are, if the layout asks for it",
@@ -134,7 +140,7 @@ const STAGES: [Stage; 17] = [
             draft.rewrite(|draft| if selects { select_pool_gradients(&draft.program) } else { None })
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: LOWER,
             requires: "the program is valid, and no later pass rewrites it",
@@ -145,37 +151,37 @@ const STAGES: [Stage; 17] = [
         run: |draft| {
             let Lowering { graph, copies } = lower(&draft.program, &draft.lowering_target())?;
             (draft.low, draft.copies, draft.is_lowered) = (graph, copies, true);
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "carry-casts",
             requires: "rounded and scaled copies are separate nodes, found by the node they copy",
-            ensures: "copies of carried inputs that products read are states, made before the first step and carried from then on",
+            ensures: "copies of carried inputs that products read are carried casts, made before the first step and carried from then on",
             placed: "directly after lowering, which knows the copies by node, and takes them: later passes renumber nodes",
             needed: None,
         },
         run: |draft| {
             carry_casts(&mut draft.low, &std::mem::take(&mut draft.copies));
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "inline-gather",
             requires: "gathers are nodes with dense operands",
-            ensures: "gathers of short rows that only loops read are fetches in these loops; one of them makes each index check",
-            placed: "before fusion, so that fetches join loops; after carry-casts, because it renumbers nodes",
+            ensures: "gathers of short rows that only loops read are done in these loops; one of them makes each index check",
+            placed: "before fusion, so that gathers join loops; after carry-casts, because it renumbers nodes",
             needed: None,
         },
         run: |draft| {
-            let fetching = if draft.target.can.inline_gather { inline_gathers(&draft.low, draft.target) } else { None };
-            draft.low = fetching.unwrap_or_else(|| std::mem::take(&mut draft.low));
-            Ok(Flow::Continue)
+            let inlined = if draft.target.can.inline_gather { inline_gathers(&draft.low, draft.target) } else { None };
+            draft.low = inlined.unwrap_or_else(|| std::mem::take(&mut draft.low));
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "licm",
             requires: "nodes that depend on no carried input are marked invariant",
@@ -185,10 +191,10 @@ const STAGES: [Stage; 17] = [
         },
         run: |draft| {
             hoist(&mut draft.low, draft.target);
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "check-axes",
             requires: "all views of the program are known",
@@ -198,10 +204,10 @@ const STAGES: [Stage; 17] = [
         },
         run: |draft| {
             check_axes(&draft.low.nodes, draft.target.can.axes)?;
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "fuse",
             requires: "nodes are final up to rematerialisation",
@@ -211,10 +217,10 @@ const STAGES: [Stage; 17] = [
         },
         run: |draft| {
             draft.groups = Some(group(&draft.low, draft.target)?);
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "remat",
             requires: "groups show which values loops leave for later loops",
@@ -224,15 +230,15 @@ const STAGES: [Stage; 17] = [
         },
         run: |draft| {
             let (grouping, order) = draft.groups()?;
-            let Some(bytes) = draft.target.costs.remat_min_bytes else { return Ok(Flow::Continue) };
+            let Some(bytes) = draft.target.costs.remat_min_bytes else { return Ok(PassOutcome::Continue) };
             if let Some(fewer) = rematerialize(&draft.low, draft.target, grouping, order, bytes) {
                 draft.groups = Some(group(&fewer, draft.target)?);
                 draft.low = fewer;
             }
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "epilogue",
             requires: "loops and products are separate groups",
@@ -244,10 +250,10 @@ const STAGES: [Stage; 17] = [
             let (low, target) = (&draft.low, draft.target);
             let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
             attach_epilogues(low, target, grouping, order)?;
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "gemm-gemm",
             requires: "products that no epilogue has joined are groups of their own",
@@ -259,10 +265,10 @@ const STAGES: [Stage; 17] = [
             let (low, target) = (&draft.low, draft.target);
             let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
             fuse_gemm_gemm(low, target, grouping, order);
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "in-place",
             requires: "groups are final",
@@ -276,10 +282,10 @@ const STAGES: [Stage; 17] = [
             let worth_it = are_written_in_place(&draft.low, &carries);
             draft.carries = Some(carries);
             // To copy a carried copy takes as long as to make it.
-            Ok(if worth_it { Flow::Continue } else { Flow::RestartWithout("carry-casts") })
+            Ok(if worth_it { PassOutcome::Continue } else { PassOutcome::RestartWithout("carry-casts") })
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "list-schedule",
             requires: "the order of groups has all edges",
@@ -291,10 +297,10 @@ const STAGES: [Stage; 17] = [
             let lasting = draft.lasting(false);
             let (grouping, order) = draft.groups.as_mut().ok_or_else(|| internal_error("the groups"))?;
             draft.prologue = Some(put_in_order(&draft.low.nodes, &lasting, grouping, order)?);
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "narrow-storage",
             requires: "groups are final, so that every reader of a value is known",
@@ -308,10 +314,10 @@ const STAGES: [Stage; 17] = [
                 let (grouping, _) = draft.groups.as_ref().ok_or_else(|| internal_error("the groups"))?;
                 narrow_lossless(&mut draft.low.nodes, &lasting, grouping);
             }
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
-    Stage {
+    PassEntry {
         pass: Pass {
             name: "storage",
             requires: "groups are final",
@@ -324,17 +330,17 @@ const STAGES: [Stage; 17] = [
             let copied = draft.copied();
             let last = draft.low.outputs.iter().chain(copied.iter());
             draft.stored = Some(stored_nodes(&draft.low.nodes, &draft.low.live(), grouping, last));
-            Ok(Flow::Continue)
+            Ok(PassOutcome::Continue)
         },
     },
 ];
 
 /// Every pass, in the order in which they run.
-pub const PASSES: [Pass; STAGES.len()] = {
-    let mut passes = [STAGES[0].pass; STAGES.len()];
+pub const PASSES: [Pass; ENTRIES.len()] = {
+    let mut passes = [ENTRIES[0].pass; ENTRIES.len()];
     let mut number = 1;
     while number < passes.len() {
-        passes[number] = STAGES[number].pass;
+        passes[number] = ENTRIES[number].pass;
         number += 1;
     }
     passes
@@ -374,18 +380,23 @@ impl<'a> Draft<'a> {
     }
 
     /// Replaces the program by another with the same ports, if one is made.
-    fn rewrite(&mut self, make: impl FnOnce(&mut Self) -> Option<Program>) -> Result<Flow> {
+    fn rewrite(&mut self, make: impl FnOnce(&mut Self) -> Option<Program>) -> Result<PassOutcome> {
         if let Some(new) = make(self) {
             if cfg!(debug_assertions) {
                 verify_rewrite(&self.program, &new)?;
             }
             self.program = Cow::Owned(new);
         }
-        Ok(Flow::Continue)
+        Ok(PassOutcome::Continue)
+    }
+
+    /// Channels that fill a load of the target.
+    fn f32_lanes(&self) -> usize {
+        self.target.costs.lanes(StorageType::F32)
     }
 
     fn will_have_channels_last(&self) -> bool {
-        self.target.can.channels_last && will_have_channels_last(&self.program)
+        self.target.can.channels_last && will_have_channels_last(&self.program, self.f32_lanes())
     }
 
     /// The target as lowering sees it: convolutions of images with another layout than it asks for take four bytes.
@@ -517,7 +528,7 @@ impl Pipeline {
     pub fn rewrite(&self, program: &Program, target: &Target) -> Result<Program> {
         let target = &target.without(&self.off);
         let mut draft = Draft::new(program, target);
-        for Stage { pass, run } in STAGES.iter().take_while(|stage| stage.pass.name != LOWER) {
+        for PassEntry { pass, run } in ENTRIES.iter().take_while(|entry| entry.pass.name != LOWER) {
             if !self.off.contains(&pass.name) {
                 run(&mut draft)?;
             }
@@ -530,8 +541,8 @@ impl Pipeline {
         let mut off = self.off.clone();
         'start: loop {
             let mut draft = Draft::new(program, target);
-            for Stage { pass, run } in STAGES.iter().filter(|stage| !off.contains(&stage.pass.name)) {
-                if let Flow::RestartWithout(name) = run(&mut draft).map_err(|error| after(pass, error))? {
+            for PassEntry { pass, run } in ENTRIES.iter().filter(|entry| !off.contains(&entry.pass.name)) {
+                if let PassOutcome::RestartWithout(name) = run(&mut draft).map_err(|error| after(pass, error))? {
                     if off.contains(&name) {
                         return Err(internal_error("a way to run without carried casts"));
                     }

@@ -61,7 +61,7 @@ impl<'a> LoweredProgram<'a> {
     }
 }
 
-/// False for inputs, states and tables.
+/// False for inputs, carried casts and tables.
 pub(crate) fn is_computed(kind: &Kind) -> bool {
     !matches!(kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_))
 }

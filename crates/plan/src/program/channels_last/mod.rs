@@ -19,26 +19,24 @@ use std::collections::HashMap;
 
 /// The permutation of an image's axes that puts channels last.
 pub(crate) const NHWC: [usize; 4] = [0, 2, 3, 1];
-/// Channels are padded to multiples of this: four 32-bit floats fill a load of 16 bytes.
-pub(crate) const CHANNEL_MULTIPLE: usize = 4;
 
 /// True for convolutions that have kernels for channels last: of 32-bit floats, in `Tf32` or `Bf16`.
 pub(crate) fn takes_channels_last(dtype: DType, precision: Precision) -> bool {
     dtype == DType::F32 && precision != Precision::Full
 }
 
-/// True if the images of a program will have channels last. Programs with grouped convolutions or overlapping max pools
+/// True if the images of a program will have channels last, of which `lanes` fill a load. Programs with grouped convolutions or overlapping max pools
 /// are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained.
-pub(crate) fn will_have_channels_last(program: &Program) -> bool {
-    convolutions(program, takes_channels_last, CHANNEL_MULTIPLE).iter().flatten().any(|one| one.gives_image)
+pub(crate) fn will_have_channels_last(program: &Program, lanes: usize) -> bool {
+    convolutions(program, takes_channels_last, lanes).iter().flatten().any(|one| one.gives_image)
         && !has_groups(program)
         && (!has_max_pools(program) || elementwise_pools(program).is_some())
 }
 
 /// Returns the program with images between convolutions in the layout `[n, h, w, c]`; `None` if nothing changes.
-pub(crate) fn channels_last(program: &Program) -> Option<Program> {
+pub(crate) fn channels_last(program: &Program, lanes: usize) -> Option<Program> {
     let stays = has_max_pools(program) || has_groups(program);
-    if stays { None } else { rewritten(program, takes_channels_last, CHANNEL_MULTIPLE) }
+    if stays { None } else { rewritten(program, takes_channels_last, lanes) }
 }
 
 fn has_groups(program: &Program) -> bool {

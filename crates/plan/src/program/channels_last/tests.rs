@@ -195,12 +195,12 @@ fn nothing_is_copied_between_convolutions() {
 
 #[test]
 fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
-    assert!(channels_last(&chain(DType::F64)).is_none());
-    assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full)).is_none());
+    assert!(channels_last(&chain(DType::F64), 4).is_none());
+    assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full), 4).is_none());
     let g = Graph::new();
     let x = g.input("x", [2, 3], DType::F32);
     let program = Program::builder(&g).output("y", x.matmul(x.t())).build().unwrap();
-    assert!(channels_last(&program.with_precision(Precision::Bf16)).is_none());
+    assert!(channels_last(&program.with_precision(Precision::Bf16), 4).is_none());
     // A grouped convolution beside an ungrouped one.
     let image = g.input("image", [2, 8, 6, 6], DType::F32);
     let [each, all] = [("each", 1), ("all", 8)].map(|(name, inner)| g.input(name, [8, inner, 3, 3], DType::F32));
@@ -208,7 +208,7 @@ fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
     for (y, changed) in [(grouped, false), (image, true)] {
         let y = nn::relu(convolved(y, all, 1));
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Tf32);
-        assert_eq!(channels_last(&program).is_some(), changed);
+        assert_eq!(channels_last(&program, 4).is_some(), changed);
     }
 }
 

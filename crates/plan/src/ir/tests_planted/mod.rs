@@ -1,13 +1,17 @@
 //! Planted mistakes: each wrong rule is caught by the verifier, or by the interpreter beside the reference.
 
+mod rewrites;
+
 use crate::fuse::group::Role;
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::interpret::{Interpreter, InterpreterRun, WORKSPACE};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Operand};
 use crate::ir::storage_type::StorageType;
+use crate::ir::verify::memory::verify_memory;
 use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 use crate::memory::MemoryMap;
+use crate::memory::alias_policy::AliasPolicy;
 use crate::schedule::Schedule;
 use crate::target::Target;
 use bilevel_graph::conformance::{Dice, Inputs, agree, outputs, results, set_all};
@@ -41,6 +45,7 @@ struct Subject {
     program: Program,
     inputs: Inputs,
     near: f64,
+    target: Target,
 }
 
 impl Subject {
@@ -52,7 +57,12 @@ impl Subject {
             dtype => dice.array(&port.meta.shape, dtype).unwrap(),
         };
         let inputs = program.inputs.iter().map(|port| (port.name.clone(), value(port))).collect();
-        Subject { program, inputs, near }
+        Subject { program, inputs, near, target: machine() }
+    }
+
+    /// The same on another machine.
+    fn on(self, target: Target) -> Self {
+        Subject { target, ..self }
     }
 
     /// True where a schedule in this memory computes what the reference does.
@@ -68,7 +78,7 @@ impl Subject {
     /// Plants a mistake, and checks that it is found by this and, where the verifier finds nothing, that it is found at all.
     #[track_caller]
     fn finds(&self, finder: Finder, plant: impl Fn(&mut Schedule)) {
-        let planned = || Schedule::new(&self.program, &machine()).unwrap();
+        let planned = || Schedule::new(&self.program, &self.target).unwrap();
         LoweredProgram::of(&planned()).verify().unwrap();
         assert!(self.is_right(planned(), None), "it is right without a mistake");
         let mut wrong = planned();
@@ -228,7 +238,7 @@ fn a_wrong_exponent_of_a_scale_is_found() {
 }
 
 #[test]
-fn a_state_of_another_input_or_without_its_power_is_found() {
+fn a_carried_cast_of_another_input_or_without_its_amax_is_found() {
     scaled().finds(Finder::Interpreter, |schedule| {
         assert!(matches!(
             schedule.nodes[schedule.initial_casts[0].cast].kind,
@@ -241,8 +251,8 @@ fn a_state_of_another_input_or_without_its_power_is_found() {
     scaled().finds(Finder::Verifier, |schedule| schedule.initial_casts.truncate(1));
 }
 
-/// Rows of three that loops fetch.
-fn fetched() -> Subject {
+/// Rows of three that loops gather.
+fn gathered() -> Subject {
     let g = Graph::new();
     let (table, at) = (g.input("table", [6, 3], DType::F64), g.input("at", [5], DType::I32));
     let y = table.take(at).exp();
@@ -250,16 +260,16 @@ fn fetched() -> Subject {
 }
 
 #[test]
-fn a_wrong_stride_or_limit_of_a_fetch_is_found() {
+fn a_wrong_stride_or_limit_of_an_inline_gather_is_found() {
     let change = |by: isize| {
         move |schedule: &mut Schedule| {
             let id = first(schedule, |kind| matches!(kind, Kind::InlineGather { .. }));
-            let Kind::InlineGather { stride, .. } = &mut schedule.nodes[id].kind else { panic!("a fetch") };
+            let Kind::InlineGather { stride, .. } = &mut schedule.nodes[id].kind else { panic!("an inline gather") };
             *stride = stride.checked_add_signed(by).unwrap();
         }
     };
-    fetched().finds(Finder::Interpreter, change(-1));
-    fetched().finds(Finder::Verifier, change(1));
+    gathered().finds(Finder::Interpreter, change(-1));
+    gathered().finds(Finder::Verifier, change(1));
 }
 
 #[test]
@@ -454,5 +464,6 @@ fn a_part_of_a_concatenation_in_the_place_of_another_is_found() {
     let schedule = planned();
     let mut wrong = map(&schedule);
     wrong.nodes[b] = wrong.nodes[a];
+    assert!(verify_memory(&schedule, &wrong, AliasPolicy::Sequential).is_err());
     assert!(!subject.is_right(schedule, Some(wrong)));
 }
