@@ -3,12 +3,9 @@
 use crate::codegen::{is_fused_attention, is_small};
 use crate::gemm::lower::{MIN_COPIED_SIDE, MIN_LIBRARY_MULTIPLICATIONS};
 use bilevel_gpu::codegen::MAX_ROW_LENGTH;
-use bilevel_plan::{Capabilities, CostModel, Target};
+use bilevel_plan::{Capabilities, CostModel, StorageType, Target};
 
 pub(crate) use bilevel_gpu::compile::workspace::ALIGN;
-
-/// bf16 elements of a 16-byte load.
-const BF16_LANES: usize = 8;
 
 /// The costs of an H200.
 ///
@@ -30,6 +27,7 @@ pub(crate) const H200: CostModel = CostModel {
     reuse_distance: 8,
     // A network has thousands of such values, most of them scalars.
     no_alias_bytes: 32 << 10,
+    min_copy_bytes: 32 << 10,
     min_scaled_side: Some(MIN_COPIED_SIDE),
     recomputes_masks: true,
 };
@@ -48,7 +46,7 @@ pub fn gpu_target(has_cudnn: bool, fuses_attention: bool) -> Target {
             rounds_operands: true,
             gemm_reads_bf16: true,
             channels_last: has_cudnn,
-            conv_bf16_channels: has_cudnn.then_some(BF16_LANES),
+            conv_bf16_channels: has_cudnn.then(|| H200.lanes(StorageType::Bf16)),
             // A scatter takes several kernels that build index lists.
             pool_grad_as_select: true,
             pad_sum: true,

@@ -1,7 +1,7 @@
 //! Lowers one group of a schedule to steps.
 
 use crate::codegen::{
-    Cell, Context, Elements, Launch, add_rows, block_op, check_index, concat, cumsum, gather, list_bytes, pad_sum,
+    Context, Elements, Launch, add_rows, block_op, check_index, concat, cumsum, gather, list_bytes, pad_sum,
     scatter_add, window_argmax,
 };
 use crate::compile::backend::Backend;
@@ -11,7 +11,7 @@ use crate::compile::workspace::Workspace;
 use bilevel_graph::block_ops::Blocks;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::{
-    AffineEpilogue, Domain, Group, IndexDims, Kind, Node, Operand, Padding, Place, expect, internal_error,
+    AffineEpilogue, Domain, Group, IndexDims, Kind, Node, Operand, Padding, Place, StorageType, expect, internal_error,
 };
 
 /// Returns the steps of a group, with the bytes of workspace they need.
@@ -133,11 +133,11 @@ pub fn launched<C: LibraryCall>(launches: Vec<Launch>) -> Vec<Work<C>> {
 }
 
 /// Returns an operand of a node in memory, with its element type.
-pub fn operand<'a>(context: &Context<'a>, node: usize, number: usize) -> Result<(Elements<'a>, Cell)> {
+pub fn operand<'a>(context: &Context<'a>, node: usize, number: usize) -> Result<(Elements<'a>, StorageType)> {
     let node = &context.schedule.nodes[node];
     let at = node.operands.get(number).and_then(Operand::at);
     let (read, view) = expect(at, "the memory of an operand", node.location)?;
-    Ok((Elements { place: context.place(read)?, view }, context.cell(read)))
+    Ok((Elements { place: context.place(read)?, view }, context.storage(read)))
 }
 
 /// Returns the steps of an operation that is a group of its own.
@@ -246,7 +246,7 @@ fn by_block(context: Context, id: usize) -> Result<Launch> {
 /// Returns the kernels of an operation that only moves elements, or adds those that meet.
 fn moved(context: Context, id: usize) -> Result<Vec<Launch>> {
     let node = &context.schedule.nodes[id];
-    let to = (context.place(id)?, context.cell(id));
+    let to = (context.place(id)?, context.storage(id));
     let parts = (0..node.operands.len()).map(|number| operand(&context, id, number)).collect::<Result<Vec<_>>>()?;
     let padded = |frames: &[Padding]| {
         let parts: Vec<_> = parts.iter().copied().zip(frames).collect();
@@ -256,9 +256,9 @@ fn moved(context: Context, id: usize) -> Result<Vec<Launch>> {
         Kind::Concat(axis) => {
             // Parts that were computed in place need no copy.
             let mut at = to.0;
-            let is_there = |(from, cell): &(Elements, Cell)| {
+            let is_there = |(from, storage): &(Elements, StorageType)| {
                 let there = from.place == at;
-                at.offset += from.view.count() * cell.size();
+                at.offset += from.view.count() * storage.size();
                 there
             };
             if node.shape[..*axis].iter().all(|&length| length == 1) && parts.iter().all(is_there) {

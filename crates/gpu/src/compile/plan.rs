@@ -66,7 +66,7 @@ pub struct PlannedBytes {
 const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// The steps of a loop in memory: those of one iteration, in two stages if it is pipelined so.
-struct Loop<C> {
+struct LaidOutLoop<C> {
     map: MemoryMap,
     segments: Segments<C>,
     pipeline: Option<SoftwarePipeline<C>>,
@@ -123,7 +123,7 @@ struct Draft<'a, B: Backend> {
     costs: CostModel,
     checks: Checks,
     workspaces: Vec<usize>,
-    looped: Option<Loop<B::Call>>,
+    looped: Option<LaidOutLoop<B::Call>>,
     initial_casts: Vec<Step<B::Call>>,
     finish: Vec<Step<B::Call>>,
 }
@@ -148,7 +148,7 @@ impl<'a, B: Backend> Draft<'a, B> {
         Ok(())
     }
 
-    fn looped(&mut self) -> Result<&mut Loop<B::Call>> {
+    fn looped(&mut self) -> Result<&mut LaidOutLoop<B::Call>> {
         self.looped.as_mut().ok_or_else(|| internal_error("the memory of a loop"))
     }
 
@@ -158,7 +158,7 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 
     /// Lays out a loop of which several iterations may run at the same time.
-    fn rotating(&self) -> Result<Option<Loop<B::Call>>> {
+    fn rotating(&self) -> Result<Option<LaidOutLoop<B::Call>>> {
         let Draft { schedule, costs, checks, .. } = self;
         if !SoftwarePipeline::<B::Call>::may_rotate(schedule) {
             return Ok(None);
@@ -180,11 +180,11 @@ impl<'a, B: Backend> Draft<'a, B> {
             can_fail: !checks.all.is_empty(),
             fuses: self.passes.has(GpuPass::HorizontalFusion),
         });
-        Ok(Some(Loop { map, segments, pipeline }))
+        Ok(Some(LaidOutLoop { map, segments, pipeline }))
     }
 
     /// Lays out a loop whose late stage overlaps with the next early stage, if that pays.
-    fn in_stages(&self) -> Result<Option<Loop<B::Call>>> {
+    fn in_stages(&self) -> Result<Option<LaidOutLoop<B::Call>>> {
         let Draft { schedule, costs, checks, workspaces, .. } = self;
         let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(schedule)) else { return Ok(None) };
         let map = schedule.lay_out_in_stages(workspaces, &late)?;
@@ -193,21 +193,21 @@ impl<'a, B: Backend> Draft<'a, B> {
         }
         let segments = self.segments(&map, Some(&late))?;
         let pipeline = SoftwarePipeline::of_stages(*costs, &map, &segments.body);
-        Ok(pipeline.map(|pipeline| Loop { map, segments, pipeline: Some(pipeline) }))
+        Ok(pipeline.map(|pipeline| LaidOutLoop { map, segments, pipeline: Some(pipeline) }))
     }
 
     /// Lays out a loop whose iterations run one after the other.
-    fn sequential(&self) -> Result<Loop<B::Call>> {
+    fn sequential(&self) -> Result<LaidOutLoop<B::Call>> {
         let map = self.schedule.lay_out(&self.workspaces)?;
         let segments = self.segments(&map, None)?;
-        Ok(Loop { map, segments, pipeline: None })
+        Ok(LaidOutLoop { map, segments, pipeline: None })
     }
 
     /// Adds the copies at the end of a step and of a run, what counts steps, and the initial casts.
     fn end_of_step(&mut self) -> Result<()> {
         let (dialect, schedule) = (self.backend.dialect(), self.schedule);
         let looped = self.looped.as_mut().ok_or_else(|| internal_error("the memory of a loop"))?;
-        let Loop { map, segments: Segments { body, carry_only, .. }, pipeline } = looped;
+        let LaidOutLoop { map, segments: Segments { body, carry_only, .. }, pipeline } = looped;
         let copies = copies(dialect, schedule, map, &self.checks)?;
         for stages in [Some(body), carry_only.as_mut()].into_iter().flatten() {
             end_of_stages(dialect, map, pipeline.as_ref(), &copies, stages);
@@ -233,7 +233,7 @@ impl<'a, B: Backend> Draft<'a, B> {
 
     fn steps(&self) -> PlanSteps<'_, B::Call> {
         let mut parts: Vec<(&str, &[Step<B::Call>])> = vec![("before the first step", &self.initial_casts)];
-        if let Some(Loop { segments: Segments { prologue, body: [early, late], .. }, .. }) = &self.looped {
+        if let Some(LaidOutLoop { segments: Segments { prologue, body: [early, late], .. }, .. }) = &self.looped {
             parts.extend([("prologue", &prologue[..]), ("step", early), ("late stage of a step", late)]);
         }
         parts.push(("after the last step", &self.finish));
@@ -241,7 +241,8 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 
     fn finish(self, inputs: usize) -> Result<Plan<B::Call>> {
-        let Loop { map, segments, pipeline } = self.looped.ok_or_else(|| internal_error("the memory of a loop"))?;
+        let LaidOutLoop { map, segments, pipeline } =
+            self.looped.ok_or_else(|| internal_error("the memory of a loop"))?;
         let in_order = |[early, late]: [Vec<Step<B::Call>>; 2]| {
             let split = early.len();
             (early.into_iter().chain(late).collect::<Vec<_>>(), split)

@@ -78,7 +78,7 @@ impl Backend for HostBackend {
             return Ok(vec![]);
         }
         let (operands, types) = ((operand(&context, id, 0)?.0, operand(&context, id, 1)?.0), (node.dtype, *precision));
-        let to = (&node.layout, context.place(id)?, context.cell(id));
+        let to = (&node.layout, context.place(id)?, context.storage(id));
         Ok(vec![Work::Kernel(convolution(&HostCpp, dims, operands, types, to))])
     }
 }
@@ -90,9 +90,9 @@ fn gemm(context: Context, id: usize, affine: Option<&AffineStore>) -> Result<Vec
         return Ok(vec![]);
     }
     let start = |number: usize| {
-        operand(&context, id, number).map(|(elements, cell)| (elements.place, elements.view.offset, cell))
+        operand(&context, id, number).map(|(elements, storage)| (elements.place, elements.view.offset, storage))
     };
-    let (types, to) = ((node.dtype, *precision), (context.place(id)?, 0, context.cell(id)));
+    let (types, to) = ((node.dtype, *precision), (context.place(id)?, 0, context.storage(id)));
     Ok(vec![Work::Kernel(product(&HostCpp, layout, types, start(0)?, start(1)?, to, affine))])
 }
 

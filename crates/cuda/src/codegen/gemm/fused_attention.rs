@@ -11,7 +11,7 @@ use crate::codegen::gemm::batched_mma::{OperandLayout, first_row, is_small, writ
 use bilevel_gpu::codegen::body::Members;
 use bilevel_gpu::codegen::context::Context;
 use bilevel_gpu::codegen::expr::rounded;
-use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, decode};
+use bilevel_gpu::codegen::kernel::{CStorage, Code, Launch, decode};
 use bilevel_gpu::codegen::load::SmemOperand;
 use bilevel_gpu::codegen::loops::rows::WARP;
 use bilevel_gpu::codegen::naive_gemm::{batch_runs, reaches};
@@ -57,7 +57,7 @@ pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, pass: &Group, n
     let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
         let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
         offset
-            .and_then(|offset| OperandLayout::new(layout, side, offset, Cell::Bf16))
+            .and_then(|offset| OperandLayout::new(layout, side, offset, StorageType::Bf16))
             .is_some_and(|operand_layout| operand_layout.at_once > 1)
     };
     others.len() <= 1
@@ -103,11 +103,11 @@ impl<'a> AttentionGemm<'a> {
         let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
         let (read, view) = expect(node.operands[side].at(), "the memory of an operand", node.location)?;
         let operand_layout = expect(
-            OperandLayout::new(layout, side, view.offset, Cell::Bf16),
+            OperandLayout::new(layout, side, view.offset, StorageType::Bf16),
             "the layout of an operand",
             node.location,
         )?;
-        let pointer = code.input(context.place(read)?, Cell::Bf16, view.offset);
+        let pointer = code.input(context.place(read)?, StorageType::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
             (operand_layout, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
@@ -235,7 +235,7 @@ impl Attention<'_> {
             // A k that fits one tile is copied asynchronously, without registers.
             let (text, to) = match first.layout.k <= K_TILE {
                 true => (async_tile(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
-                false => (operand_layout.text(Cell::Bf16, [rows, THREADS, K_TILE]), String::new()),
+                false => (operand_layout.text(StorageType::Bf16, [rows, THREADS, K_TILE]), String::new()),
             };
             code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
         }
@@ -263,7 +263,7 @@ impl Attention<'_> {
         if let Some(node) = left {
             self.store_fragment(code, node)?;
         }
-        let (layout, to) = (second.layout, code.output(context.place(second.id)?, context.cell(second.id), 0));
+        let (layout, to) = (second.layout, code.output(context.place(second.id)?, context.storage(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
         let at_once = written_at_once(layout, 0);
@@ -283,8 +283,8 @@ impl Attention<'_> {
         let (m, length) = (self.first.layout.m, self.first.layout.n);
         let place = self.context.place(node)?;
         let (how, pointer) = match how {
-            RowCopy::Load => ("load_rows", code.input(place, Cell::Bf16, 0)),
-            RowCopy::Store => ("store_rows", code.output(place, Cell::Bf16, 0)),
+            RowCopy::Load => ("load_rows", code.input(place, StorageType::Bf16, 0)),
+            RowCopy::Store => ("store_rows", code.output(place, StorageType::Bf16, 0)),
         };
         let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
         let row_stride = self.smem.row_stride;
@@ -320,7 +320,7 @@ fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     operands.find_map(|(id, operand): (usize, &Operand)| {
         let (read, view) = operand.at().filter(|_| Some(id) != group.gemm)?;
         let in_memory = schedule.access(id, operand) == Some(Access::Memory);
-        (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
+        (in_memory && context.storage(read) == StorageType::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
     })
 }
 
@@ -345,17 +345,22 @@ fn rows(
     for &member in stored.iter().filter(|&&member| member != first.id && Some(member) != read) {
         let value = members.stored(member)?;
         for place in context.stores(member)? {
-            stores.push((place, context.cell(member), value.clone(), context.schedule.role(member) == Some(Role::Row)));
+            stores.push((
+                place,
+                context.storage(member),
+                value.clone(),
+                context.schedule.role(member) == Some(Role::Row),
+            ));
         }
     }
     let kept = read.map(|read| members.stored(read)).transpose()?;
-    for (place, cell, value, is_row) in stores {
-        let pointer = code.output(place, cell, 0);
+    for (place, storage, value, is_row) in stores {
+        let pointer = code.output(place, storage, 0);
         if is_row {
             code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
         } else {
             let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), mapping.lanes());
-            let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
+            let store = format!("{}({at} + j / 2 * 8, {value} + j);", storage.store(2));
             code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live) {store}"));
         }
     }

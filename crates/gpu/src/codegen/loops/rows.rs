@@ -2,7 +2,7 @@
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
-use crate::codegen::kernel::{Cell, Code, Launch, Value};
+use crate::codegen::kernel::{Code, Launch, Value};
 use crate::codegen::loops::column_reduce::{ColumnReduction, column_blocks};
 use crate::codegen::loops::segment_reduce::SegmentReduction;
 use crate::codegen::loops::{amax, column_reduce, segment_reduce};
@@ -10,7 +10,7 @@ use crate::codegen::prefetch;
 use crate::codegen::store::put;
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
-use bilevel_plan::{Operand, Place, Role};
+use bilevel_plan::{Operand, Place, Role, StorageType};
 
 /// The maximum number of columns per thread, and the number of rows up to which each column has a thread.
 const MAX_COLUMNS_PER_THREAD: usize = 8;
@@ -79,7 +79,7 @@ impl RowReductions {
 /// A store of a loop over rows.
 struct RowStore {
     place: Place,
-    cell: Cell,
+    storage: StorageType,
     value: Value,
     /// Whether the value has one element per row, rather than one per column.
     per_row: bool,
@@ -87,13 +87,13 @@ struct RowStore {
 
 impl RowStore {
     fn emit(self, code: &mut Code, sharing: RowThreads, live: Option<&str>) {
-        let pointer = code.output(self.place, self.cell, 0);
+        let pointer = code.output(self.place, self.storage, 0);
         if self.per_row {
             let when = live.into_iter().chain(["t == 0"]).collect::<Vec<_>>().join(" && ");
             code.line(format!("if ({when}) {pointer}[row] = {};", self.value));
         } else {
             let row = format!("{pointer} + row * {}", sharing.length);
-            put(code, sharing.mapping(), (&row, self.cell), &self.value, live.as_slice());
+            put(code, sharing.mapping(), (&row, self.storage), &self.value, live.as_slice());
         }
     }
 }
@@ -209,14 +209,14 @@ fn row_stores(
         let per_row = context.schedule.role(member) == Some(Role::Row);
         let value = if per_row { Value::One(value) } else { Value::Lanes(value) };
         for place in context.stores(member)? {
-            stores.push(RowStore { place, cell: context.cell(member), value: value.clone(), per_row });
+            stores.push(RowStore { place, storage: context.storage(member), value: value.clone(), per_row });
         }
     }
     for &(sink, place) in kept {
         let node = &context.schedule.nodes[sink];
         let per_row = context.schedule.role(sink) != Some(Role::Reduction { full: true });
         let value = members.operand(sink, &node.operands[0], node.dtype)?;
-        stores.push(RowStore { place, cell: node.dtype.into(), value, per_row });
+        stores.push(RowStore { place, storage: node.dtype.into(), value, per_row });
     }
     Ok(stores)
 }
