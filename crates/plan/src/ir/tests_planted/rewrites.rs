@@ -1,6 +1,6 @@
 //! Planted mistakes in what rewrites a program, joins its loops or places its values.
 
-use super::{Finder, Subject, first, is_binary, machine, view};
+use super::{FoundBy, Subject, first, is_binary, machine, view};
 use crate::ir::interpret::WORKSPACE;
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::ir::storage_type::StorageType;
@@ -38,19 +38,19 @@ fn an_epilogue_without_its_product_out_of_step_or_of_another_function_is_found()
     fn epilogue(schedule: &mut Schedule) -> usize {
         schedule.groups().iter().position(|group| group.gemm.is_some()).expect("an epilogue")
     }
-    subject.finds(Finder::Verifier, |schedule| {
+    subject.finds(FoundBy::Verifier, |schedule| {
         let group = epilogue(schedule);
         schedule.grouping.groups[group].gemm = None;
     });
-    subject.finds(Finder::Verifier, |schedule| {
+    subject.finds(FoundBy::Verifier, |schedule| {
         let group = epilogue(schedule);
         schedule.grouping.groups[group].members.swap(0, 1);
     });
-    subject.finds(Finder::Verifier, |schedule| {
+    subject.finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Mul));
         view(&mut schedule.nodes[id].operands[0]).strides.swap(0, 1);
     });
-    subject.finds(Finder::Interpreter, |schedule| {
+    subject.finds(FoundBy::Interpreter, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::Unary(UnaryOp::Tanh))));
         schedule.nodes[id].kind = Kind::Elementwise(Elementwise::Unary(UnaryOp::Sin));
     });
@@ -64,7 +64,7 @@ fn a_value_that_is_computed_again_from_other_operands_is_found() {
     // The sum is complete before any of the loop that reads the error again.
     let y = error * error.square().sum_all().sqrt().broadcast([], [40, 50]);
     let subject = Subject::new(Program::builder(&g).output("y", y.exp()).build().unwrap(), 1e-9);
-    subject.finds(Finder::Interpreter, |schedule| {
+    subject.finds(FoundBy::Interpreter, |schedule| {
         let again = |id: &usize| schedule.nodes[*id].is_remat && is_binary(BinaryOp::Sub)(&schedule.nodes[*id].kind);
         let id = (0..schedule.nodes.len()).find(again).expect("a difference that is computed again");
         schedule.nodes[id].operands.swap(0, 1);
@@ -80,12 +80,12 @@ fn a_mask_in_two_bytes_that_is_an_output_or_read_by_a_scan_is_found() {
         let sums = mask.cumsum(0);
         Subject::new(Program::builder(&g).output("mask", mask.matmul(x)).output("sums", sums).build().unwrap(), 1e-5)
     };
-    masks().finds(Finder::Verifier, |schedule| {
+    masks().finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::CumSum { .. }));
         let (mask, _) = schedule.nodes[id].operands[0].at().unwrap();
         schedule.nodes[mask].storage = StorageType::Bf16;
     });
-    masks().finds(Finder::Verifier, |schedule| {
+    masks().finds(FoundBy::Verifier, |schedule| {
         let (sums, _) = schedule.outputs[1].at().unwrap();
         schedule.nodes[sums].storage = StorageType::Bf16;
     });
