@@ -105,11 +105,11 @@ pub enum Command {
         /// List the passes: with a case, operations and bytes after each; without one, their contracts.
         #[arg(long)]
         passes: bool,
-        /// Print the lowered program after this pass.
+        /// Print what this pass leaves.
         #[arg(long, value_name = "PASS", requires = "case", conflicts_with = "passes",
-              value_parser = PossibleValuesParser::new(bilevel_plan::PASSES.each_ref().map(|pass| pass.name)))]
+              value_parser = PossibleValuesParser::new(passes::pass_names()))]
         print_after: Option<String>,
-        /// Switch a pass, or a rule of lowering, off; can be given several times.
+        /// Switch a pass, or a rule of lowering or memory, off; can be given several times.
         #[arg(long, value_name = "NAME", requires = "case")]
         without: Vec<String>,
         /// The machine to plan for.

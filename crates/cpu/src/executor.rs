@@ -104,7 +104,7 @@ impl Executor for Cpu {
 }
 
 /// Bytes that a program keeps for itself: asking for a block in turn would cost small programs more than their work.
-const OWN: usize = 4096;
+const MAX_OWN_BYTES: usize = 4096;
 
 /// A program planned for the CPU.
 pub struct CpuRun {
@@ -174,7 +174,7 @@ impl CpuRun {
             times: None,
         };
         match run.lent_bytes() {
-            bytes @ ..=OWN => run.own = Some(Block::new(bytes)?),
+            bytes @ ..=MAX_OWN_BYTES => run.own = Some(Block::new(bytes)?),
             bytes => run.pool.reserve(bytes)?,
         }
         Ok(run)

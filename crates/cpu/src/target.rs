@@ -26,7 +26,7 @@ pub fn cpu_target(remat_min_bytes: Option<usize>) -> Target {
             alignment: ALIGN,
             // A scatter keeps what was chosen, and is faster here; a choice is computed again.
             pool_grad_as_select: remat_min_bytes.is_some(),
-            epilogue: Some(continues),
+            epilogue: Some(is_epilogue),
             ..Target::PLAIN.can
         },
         costs: CostModel { remat_min_bytes, ..CPU },
@@ -48,7 +48,7 @@ const CPU: CostModel = CostModel {
 };
 
 /// True if a loop is applied to the tiles of a product.
-fn continues(product: &Node, pass: &Group) -> bool {
+fn is_epilogue(product: &Node, pass: &Group) -> bool {
     let Kind::Dot(layout, _) = &product.kind else { return false };
     let stretches = layout.c.0 == 1 || layout.c.1 == 1;
     // A reduction of rows needs them whole: only products that are computed by one thread each leave whole ones.

@@ -9,6 +9,8 @@
 //! Unsafe code, that is calls of the driver and of the libraries with addresses from the plan, is confined to
 //! `runtime`, `autotune`, `gemm/{cublaslt,select}.rs`, `conv/cudnn`, and `compile/{nvrtc,background}.rs`.
 
+#![warn(clippy::too_many_lines)]
+
 mod autotune;
 mod codegen;
 mod compile;
@@ -24,6 +26,7 @@ mod target;
 mod test_common;
 
 pub use crate::compile::nvrtc::{Architecture, compile_program, compile_programs, kernel_texts};
+pub use crate::compile::plan::observe_passes;
 pub use crate::compile::stats::Spent;
 pub use crate::executor::{CopiedBytes, Cuda, DeviceInfo};
 pub use crate::memory_estimate::planned_bytes;
@@ -31,4 +34,5 @@ pub use crate::runtime::dynlib::{Missing, found_libraries};
 pub use crate::runtime::profile::Profiled;
 pub use crate::runtime::run::CudaRun;
 pub use crate::target::gpu_target;
+pub use bilevel_gpu::compile::passes::{GPU_PASSES, GpuPipeline};
 pub use bilevel_gpu::compile::plan::PlannedBytes;

@@ -3,12 +3,9 @@
 use crate::codegen::{is_fused_attention, is_small};
 use crate::gemm::lower::{MIN_COPIED_SIDE, MIN_LIBRARY_MULTIPLICATIONS};
 use bilevel_gpu::codegen::MAX_ROW_LENGTH;
-use bilevel_plan::{Capabilities, CostModel, Target};
+use bilevel_plan::{Capabilities, CostModel, StorageType, Target};
 
 pub(crate) use bilevel_gpu::compile::workspace::ALIGN;
-
-/// bf16 elements of a 16-byte load.
-const BF16_LANES: usize = 8;
 
 /// The costs of an H200.
 ///
@@ -30,13 +27,14 @@ pub(crate) const H200: CostModel = CostModel {
     reuse_distance: 8,
     // A network has thousands of such values, most of them scalars.
     no_alias_bytes: 32 << 10,
+    min_copy_bytes: 32 << 10,
     min_scaled_side: Some(MIN_COPIED_SIDE),
     recomputes_masks: true,
 };
 
-/// Returns an NVIDIA GPU as planning sees it. If images have channels last, convolutions in `Bf16` may read two bytes per
-/// element. Attention is one kernel if blocks have enough shared memory for it.
-pub fn gpu_target(channels_last: bool, fuses_attention: bool) -> Target {
+/// Returns an NVIDIA GPU as planning sees it. With cuDNN, images have channels last, and convolutions in `Bf16` may read
+/// two bytes per element. Attention is one kernel if blocks have enough shared memory for it.
+pub fn gpu_target(has_cudnn: bool, fuses_attention: bool) -> Target {
     Target {
         can: Capabilities {
             row: MAX_ROW_LENGTH,
@@ -47,7 +45,8 @@ pub fn gpu_target(channels_last: bool, fuses_attention: bool) -> Target {
             alignment: ALIGN,
             rounds_operands: true,
             gemm_reads_bf16: true,
-            conv_bf16_channels: channels_last.then_some(BF16_LANES),
+            channels_last: has_cudnn,
+            conv_bf16_channels: has_cudnn.then(|| H200.lanes(StorageType::Bf16)),
             // A scatter takes several kernels that build index lists.
             pool_grad_as_select: true,
             pad_sum: true,

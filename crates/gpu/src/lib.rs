@@ -5,6 +5,8 @@
 //! and a [`Backend`](compile::backend::Backend) adds the calls of its libraries. A second GPU is these two and a runtime
 //! that submits the steps.
 
+#![warn(clippy::too_many_lines)]
+
 pub mod codegen;
 pub mod compile;
 pub mod schedule;

@@ -199,88 +199,95 @@ fn described(operands: &[(DType, Vec<usize>)]) -> String {
     if listed.is_empty() { String::new() } else { format!("; the operands are {}", listed.join(" and ")) }
 }
 
-impl fmt::Display for Error {
+/// The sentence of an error, without the line of user code.
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            ErrorKind::Operation { operation, operands, reason } => {
-                write!(f, "{operation}: {reason}{}", described(operands))?
+        match self {
+            Self::Operation { operation, operands, reason } => {
+                write!(f, "{operation}: {reason}{}", described(operands))
             }
-            ErrorKind::ForeignTensor { operation } => write!(
+            Self::ForeignTensor { operation } => write!(
                 f,
                 "{operation}: a tensor belongs to another graph, or to one that was dropped; build all tensors of one \
                  loss from one Graph and keep it alive until the program is built"
-            )?,
-            ErrorKind::UnknownName { name, known } => {
-                write!(f, "there is nothing named '{name}'; the names are: {}", known.join(", "))?
+            ),
+            Self::UnknownName { name, known } => {
+                write!(f, "there is nothing named '{name}'; the names are: {}", known.join(", "))
             }
-            ErrorKind::DuplicateName { name } => write!(f, "the name '{name}' is taken; give each its own")?,
-            ErrorKind::MissingInput { name } => write!(f, "input '{name}' was never set; set it before the run")?,
-            ErrorKind::NotRun { name } => write!(f, "output '{name}' has no value before the first run")?,
-            ErrorKind::WrongValue { name, expected, found } => {
-                write!(f, "'{name}' is declared {}{:?} but was given {}{:?}", expected.0, expected.1, found.0, found.1)?
+            Self::DuplicateName { name } => write!(f, "the name '{name}' is taken; give each its own"),
+            Self::MissingInput { name } => write!(f, "input '{name}' was never set; set it before the run"),
+            Self::NotRun { name } => write!(f, "output '{name}' has no value before the first run"),
+            Self::WrongValue { name, expected, found } => {
+                write!(f, "'{name}' is declared {}{:?} but was given {}{:?}", expected.0, expected.1, found.0, found.1)
             }
-            ErrorKind::WrongLength { shape, found } => write!(
+            Self::WrongLength { shape, found } => write!(
                 f,
                 "shape {shape:?} holds {} elements but {found} were given",
                 crate::shape::element_count(shape)
-            )?,
-            ErrorKind::BeyondBuffer { first, end, bytes } => {
-                write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")?
+            ),
+            Self::BeyondBuffer { first, end, bytes } => {
+                write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")
             }
-            ErrorKind::Device { what } => f.write_str(what)?,
-            ErrorKind::HostFunction { name, reason } => write!(f, "{name} failed: {reason}")?,
-            ErrorKind::NotConvertible { found, wanted } => write!(f, "{}{:?} is not a {wanted}", found.0, found.1)?,
-            ErrorKind::NoMemory { shape, dtype } => {
-                write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
+            Self::Device { what } => f.write_str(what),
+            Self::HostFunction { name, reason } => write!(f, "{name} failed: {reason}"),
+            Self::NotConvertible { found, wanted } => write!(f, "{}{:?} is not a {wanted}", found.0, found.1),
+            Self::NoMemory { shape, dtype } => {
+                write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")
             }
-            ErrorKind::StepTooLarge { step } => write!(
+            Self::StepTooLarge { step } => write!(
                 f,
                 "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, \
                  or start counting from 0 again"
-            )?,
-            ErrorKind::IndexOutOfRange { operation, index, limit } => {
-                write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
+            ),
+            Self::IndexOutOfRange { operation, index, limit } => {
+                write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")
             }
-            ErrorKind::NotALabel { position, value, classes } => write!(
+            Self::NotALabel { position, value, classes } => write!(
                 f,
                 "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
-            )?,
-            ErrorKind::ForeignBuffer { name } => write!(
+            ),
+            Self::ForeignBuffer { name } => write!(
                 f,
                 "the buffer for '{name}' belongs to another executor; make it with the executor that compiled the program"
-            )?,
-            ErrorKind::BoundTwice { name, other } => write!(
+            ),
+            Self::BoundTwice { name, other } => write!(
                 f,
                 "the buffer for '{name}' is bound to '{other}' already, and the program writes one of them; give each its own"
-            )?,
-            ErrorKind::BufferBusy => {
-                f.write_str("a buffer is in use by another run; wait for that run, or give each run its own buffers")?
+            ),
+            Self::BufferBusy => {
+                f.write_str("a buffer is in use by another run; wait for that run, or give each run its own buffers")
             }
-            ErrorKind::RunFailed => {
-                f.write_str("the run that should have filled this buffer failed; run it again first")?
+            Self::RunFailed => f.write_str("the run that should have filled this buffer failed; run it again first"),
+            Self::OutOfMemory { needed, free } => out_of_memory(f, *needed, *free),
+            Self::InvalidProgram { reason } => {
+                write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")
             }
-            ErrorKind::OutOfMemory { needed, free } => {
-                write!(f, "{needed} bytes of memory are needed")?;
-                match free {
-                    Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters")?,
-                    None => f.write_str(", more than there are in total; use smaller batches or fewer parameters")?,
-                }
-            }
-            ErrorKind::InvalidProgram { reason } => {
-                write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
-            }
-            ErrorKind::Planning { reason } => write!(
+            Self::Planning { reason } => write!(
                 f,
                 "the program could not be planned: {reason}; this is a bug in the executor; please report it with the \
                  program's text form"
-            )?,
-            ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
-            ErrorKind::Stopped => f.write_str("stopped from outside before the loop was done")?,
+            ),
+            Self::Unsupported { what } => write!(f, "not supported: {what}"),
+            Self::Stopped => f.write_str("stopped from outside before the loop was done"),
         }
-        if let Some(line) = self.location {
-            write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column())?;
+    }
+}
+
+fn out_of_memory(f: &mut fmt::Formatter<'_>, needed: u64, free: Option<u64>) -> fmt::Result {
+    write!(f, "{needed} bytes of memory are needed")?;
+    match free {
+        Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters"),
+        None => f.write_str(", more than there are in total; use smaller batches or fewer parameters"),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.kind, f)?;
+        match self.location {
+            Some(line) => write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column()),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

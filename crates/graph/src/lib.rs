@@ -4,6 +4,8 @@
 //! answer with tensors of the same kind, so they apply to their own results. A [`Program`] is the live part of the graph
 //! with names; an [`Executor`] runs it.
 
+#![warn(clippy::too_many_lines)]
+
 // `#[derive(Tree)]` names this crate from outside and from inside alike.
 extern crate self as bilevel_graph;
 

@@ -9,7 +9,7 @@ use std::f64::consts::PI;
 const ROOT: [f64; 2] = [1.461_632_144_968_362_2, 9.549_995_429_965_697e-17];
 
 /// From here on the asymptotic series of ψ is as exact as an f64.
-const LARGE: f64 = 10.0;
+const MIN_ASYMPTOTIC: f64 = 10.0;
 
 /// −B₂ⱼ/(2j) for j = 1, 2, …: ψ(x) = ln x − 1/(2x) + Σ cⱼ/x²ʲ.
 const TAIL: [f64; 7] =
@@ -42,7 +42,7 @@ pub(crate) fn digamma(x: f64) -> f64 {
     if x < 0.5 {
         return digamma(x + 1.0) - 1.0 / x;
     }
-    if x >= LARGE {
+    if x >= MIN_ASYMPTOTIC {
         let square = 1.0 / (x * x);
         return x.ln() - 0.5 / x + square * TAIL.iter().rev().fold(0.0, |sum, c| sum * square + c);
     }
@@ -50,9 +50,9 @@ pub(crate) fn digamma(x: f64) -> f64 {
     // digits near the zero x₀.
     let [x0, rest] = ROOT;
     let d = (x - x0) - rest;
-    let steps = LARGE as usize;
+    let steps = MIN_ASYMPTOTIC as usize;
     let sum: f64 = (0..steps).map(|k| 1.0 / ((x + k as f64) * (x0 + k as f64))).sum();
-    let (w, w0) = (x + LARGE, x0 + LARGE);
+    let (w, w0) = (x + MIN_ASYMPTOTIC, x0 + MIN_ASYMPTOTIC);
     let (p, q) = (1.0 / (w * w), 1.0 / (w0 * w0));
     let step = -d * (w + w0) * p * q;
     // pʲ − qʲ = p·(pʲ⁻¹ − qʲ⁻¹) + (p − q)·qʲ⁻¹.

@@ -34,6 +34,8 @@ pub struct CostModel {
     /// Values of at most this many bytes never share memory, so that no group waits for it. 0 if groups run one after
     /// the other.
     pub no_alias_bytes: usize,
+    /// Copies of more bytes are as fast by the machine's copy engine as by a kernel, which can share a launch with others.
+    pub min_copy_bytes: usize,
     /// The smallest m, n and k for which a `Tf32` product gains more from fp16 operands than scaling them costs; `None`
     /// if fp16 products are not faster.
     pub min_scaled_side: Option<usize>,
@@ -58,6 +60,7 @@ impl CostModel {
         horizontal_fusion_max: 0,
         reuse_distance: 0,
         no_alias_bytes: 0,
+        min_copy_bytes: 0,
         min_scaled_side: None,
         recomputes_masks: true,
     };
@@ -85,10 +88,15 @@ impl CostModel {
         elements <= self.tiny_loop
     }
 
+    /// Returns the number of elements of a storage type in a wide load.
+    pub fn lanes(&self, storage: StorageType) -> usize {
+        (self.load_bytes / storage.size()).max(1)
+    }
+
     /// Returns the most elements of a row that a loop gathers itself: one wide load of 16-bit elements, or two of 32-bit
     /// ones.
     pub(crate) fn max_gathered_row(&self) -> usize {
-        self.load_bytes / StorageType::Bf16.size()
+        self.lanes(StorageType::Bf16)
     }
 
     /// True if a `Tf32` product with these strides is faster on fp16 operands: a large product of two matrices whose rows
@@ -96,10 +104,10 @@ impl CostModel {
     pub(crate) fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let Some(min_side) = self.min_scaled_side else { return false };
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
-        let lanes = (self.load_bytes / StorageType::F16.size()) as isize;
+        let lanes = self.lanes(StorageType::F16) as isize;
         let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
-            let apart = |stride: isize, length: usize| stride % lanes == 0 && stride >= length as isize;
-            down == 1 && apart(along, rows) || along == 1 && apart(down, columns)
+            let is_aligned = |stride: isize, length: usize| stride % lanes == 0 && stride >= length as isize;
+            down == 1 && is_aligned(along, rows) || along == 1 && is_aligned(down, columns)
         };
         let single = batch.iter().all(|(length, _)| *length == 1);
         let large = [m, n, k].into_iter().all(|length| length >= min_side);

@@ -8,8 +8,8 @@
 //!    can be the epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one
 //!    ([`Group::second_gemm`]).
 //! 3. *Scheduling* orders the groups, loop-invariant ones first, and decides which carried inputs are updated in
-//!    place. The result is a [`Schedule`]. [`PASSES`] lists the passes in order, with their contracts; a
-//!    [`LoweredProgram`] can be printed and verified after each of them.
+//!    place. The result is a [`Schedule`]. [`PASSES`] lists the passes in order, with their contracts; what
+//!    each leaves, a [`Snapshot`], can be printed and is verified.
 //! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
 //!    [`MemoryMap`].
 //!
@@ -57,12 +57,12 @@ pub use crate::ir::index_dims::IndexDims;
 pub use crate::ir::interpret::Interpreter;
 pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
+pub use crate::ir::snapshot::Snapshot;
 pub use crate::ir::storage_type::StorageType;
 pub use crate::ir::view::{Run, View};
 pub use crate::lower::carried_casts::InitialCast;
 pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 pub use crate::pipeline::{PASSES, Pass, Pipeline, Rule};
-pub use crate::program::channels_last::channels_last;
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;
 pub use memory::{MemoryMap, Place, Region};

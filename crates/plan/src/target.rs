@@ -52,8 +52,11 @@ pub struct Capabilities {
     /// ([`Node::storage`]), once for all readers, by the loops that compute them. Such a machine also rounds natively:
     /// [`rounds_operands`](Self::rounds_operands) holds.
     pub gemm_reads_bf16: bool,
+    /// Whether convolutions in `Tf32` and `Bf16` are fastest on images with channels last, `[n, h, w, c]`.
+    pub channels_last: bool,
     /// Ungrouped convolutions in `Bf16` read and write two bytes per element if their channels are multiples of this. Only
-    /// if [`rounds_operands`](Self::rounds_operands) holds.
+    /// if [`rounds_operands`](Self::rounds_operands) holds; on a machine with [`channels_last`](Self::channels_last), only
+    /// in programs whose images have that layout.
     pub conv_bf16_channels: Option<usize>,
     /// Whether the gradient of a max pool with disjoint windows is an elementwise select in the loop that reads it
     /// instead of a scatter.
@@ -87,6 +90,7 @@ impl Target {
             alignment: 64,
             rounds_operands: false,
             gemm_reads_bf16: false,
+            channels_last: false,
             conv_bf16_channels: None,
             pool_grad_as_select: false,
             pad_sum: false,
@@ -125,8 +129,8 @@ impl Capabilities {
     }
 }
 
-/// The rules of lowering that targets ask for and that can be switched off.
-pub const RULES: [Rule; 5] = [
+/// The rules of lowering and of memory that targets ask for and that can be switched off.
+pub const RULES: [Rule; 6] = [
     Rule {
         name: "mask-recompute",
         ensures: "comparisons with constants are computed again for each reader",
@@ -143,13 +147,18 @@ pub const RULES: [Rule; 5] = [
         switch_off: |target| target.costs.min_scaled_side = None,
     },
     Rule {
-        name: "pool-gradient",
-        ensures: "the gradient of a pool with disjoint windows is a select, not a scatter",
-        switch_off: |target| target.can.pool_grad_as_select = false,
-    },
-    Rule {
         name: "pad-sum",
         ensures: "a sum of paddings is one operation",
         switch_off: |target| target.can.pad_sum = false,
+    },
+    Rule {
+        name: "concat-in-place",
+        ensures: "in memory, the parts of a concatenation are computed directly in its buffer",
+        switch_off: |target| target.can.concat_in_place = false,
+    },
+    Rule {
+        name: "reuse-distance",
+        ensures: "in memory, a place is not reused by the next groups, and small values keep theirs",
+        switch_off: |target| (target.costs.reuse_distance, target.costs.no_alias_bytes) = (0, 0),
     },
 ];

@@ -5,9 +5,9 @@ use crate::error::{BenchError, Result};
 use crate::gpu;
 use crate::planning::vit_b16;
 use bilevel_cpu::cpu_target;
-use bilevel_cuda::gpu_target;
+use bilevel_cuda::{GPU_PASSES, GpuPipeline, observe_passes};
 use bilevel_graph::{Op, Precision, Program};
-use bilevel_plan::{LoweredProgram, PASSES, Pass, Pipeline, RULES, Schedule, channels_last};
+use bilevel_plan::{PASSES, Pass, Pipeline, RULES, Snapshot};
 
 /// The case that is planned besides those of the CPU and of the GPU.
 pub const VIT_STEP: &str = "vit_b16";
@@ -53,19 +53,32 @@ pub struct Shown {
     pub print_after: Option<String>,
 }
 
-/// Prints every pass with its contract, and every rule of lowering that can be switched off.
+/// Every pass of both machines: from a program to a schedule, and from a schedule to the steps of a GPU.
+fn passes() -> impl Iterator<Item = &'static Pass> {
+    PASSES.iter().chain(GPU_PASSES.iter().map(|(_, pass)| pass))
+}
+
+/// The names of all passes.
+pub fn pass_names() -> Vec<&'static str> {
+    passes().map(|pass| pass.name).collect()
+}
+
+/// Prints every pass with its contract, and every rule that can be switched off.
 pub fn list() {
-    for pass in &PASSES {
+    for pass in passes() {
+        if pass.name == GPU_PASSES[0].1.name {
+            say!("\npasses from a schedule to the steps of a GPU\n");
+        }
         say!("{}{}", pass.name, if pass.needed.is_some() { "" } else { " (can be switched off)" });
         say!("    before: {}\n    after:  {}\n    place:  {}", pass.requires, pass.ensures, pass.placed);
     }
-    say!("\nrules of lowering, each of which can be switched off");
+    say!("\nrules of lowering and of memory, each of which can be switched off");
     for rule in &RULES {
         say!("{}\n    after:  {}", rule.name, rule.ensures);
     }
 }
 
-/// Prints the lowered program after a pass, or what is left of it after every one.
+/// Prints what a pass leaves of a program, or a table of what is left after every one.
 pub fn show(shown: &Shown) -> Result<()> {
     let mut programs = match &shown.case[..] {
         VIT_STEP => vec![vit_b16::vit_b16_step()?.with_precision(shown.precision)],
@@ -81,55 +94,55 @@ pub fn show(shown: &Shown) -> Result<()> {
         what: format!("it has {count} programs, counted from 0"),
     })?;
     let program = programs.swap_remove(number);
-    let mut pipeline = Pipeline::new();
-    for name in &shown.without {
-        pipeline = pipeline.without(name)?;
-    }
-    match &shown.print_after {
-        Some(name) => {
-            let mut text = None;
-            planned(&pipeline, &program, shown.target, |pass, lowered| {
-                if pass.name == name {
-                    text = Some(lowered.to_string());
-                }
-            })?;
-            say!("{}", text.unwrap_or_else(|| format!("the pass '{name}' did not run")));
+    let Some(name) = &shown.print_after else {
+        say!("{}, program {number} of {count}, for the {}", shown.case, shown.target.name());
+        return table(shown, &program);
+    };
+    let mut text = None;
+    observe(shown, &program, &mut |pass, left| {
+        if pass.name == name {
+            text = Some(left.to_string());
         }
-        None => {
-            say!("{}, program {number} of {count}, for the {}", shown.case, shown.target.name());
-            say!("{:<16} {:>10} {:>8} {:>16}", "pass", "operations", "groups", "bytes written");
-            let mut lines: Vec<String> = vec![];
-            let schedule = planned(&pipeline, &program, shown.target, |pass, lowered| {
-                if pass.name == PASSES[0].name {
-                    lines.clear();
-                }
-                let groups = lowered.groups().map_or("-".into(), |groups| groups.to_string());
-                let (operations, bytes) = (lowered.operations(), lowered.bytes_written());
-                lines.push(format!("{:<16} {operations:>10} {groups:>8} {bytes:>16}", pass.name));
-            })?;
-            lines.iter().for_each(|line| say!("{line}"));
-            let map = schedule.lay_out(&vec![0; schedule.groups().len()])?;
-            let (bound, kept, arena) = (map.bound_bytes, map.persistent_bytes, map.arena_bytes);
-            say!("memory: {bound} bytes of inputs and outputs, {kept} kept between runs, {arena} in the arena");
-        }
-    }
+    })?;
+    say!("{}", text.unwrap_or_else(|| format!("the pass '{name}' did not run")));
     Ok(())
 }
 
-fn planned(
-    pipeline: &Pipeline,
-    program: &Program,
-    target: Machine,
-    show: impl FnMut(&'static Pass, &LoweredProgram),
-) -> Result<Schedule> {
-    match target {
-        Machine::Cpu => Ok(pipeline.observe(program, &cpu_target(None), show)?),
-        Machine::Gpu => {
-            let rewritten = channels_last(program);
-            let target = gpu_target(rewritten.is_some(), true);
-            Ok(pipeline.observe(rewritten.as_ref().unwrap_or(program), &target, show)?)
+/// Prints the operations, groups and bytes that every pass leaves.
+fn table(shown: &Shown, program: &Program) -> Result<()> {
+    say!("{:<18} {:>10} {:>8} {:>16}", "pass", "operations", "groups", "bytes written");
+    let (mut lines, mut seen): (Vec<String>, Vec<&str>) = (vec![], vec![]);
+    let memory = observe(shown, program, &mut |pass, left| {
+        // The pipeline started again.
+        if seen.contains(&pass.name) {
+            (lines, seen) = (vec![], vec![]);
         }
-    }
+        let groups = left.groups().map_or("-".into(), |groups| groups.to_string());
+        let (operations, bytes) = (left.operations(), left.bytes_written());
+        lines.push(format!("{:<18} {operations:>10} {groups:>8} {bytes:>16}", pass.name));
+        seen.push(pass.name);
+    })?;
+    lines.iter().for_each(|line| say!("{line}"));
+    say!("memory: {memory}");
+    Ok(())
+}
+
+/// Plans a program, shows what every pass leaves, and describes the memory it takes.
+fn observe(shown: &Shown, program: &Program, show: &mut dyn FnMut(&'static Pass, &dyn Snapshot)) -> Result<String> {
+    let (bound, kept, arena) = match shown.target {
+        Machine::Cpu => {
+            let pipeline = shown.without.iter().try_fold(Pipeline::new(), |pipeline, name| pipeline.without(name))?;
+            let schedule = pipeline.observe(program, &cpu_target(None), show)?;
+            let map = schedule.lay_out(&vec![0; schedule.groups().len()])?;
+            (map.bound_bytes, map.persistent_bytes, map.arena_bytes)
+        }
+        Machine::Gpu => {
+            let passes = shown.without.iter().try_fold(GpuPipeline::new(), |passes, name| passes.without(name))?;
+            let planned = observe_passes(program, &passes, show)?;
+            (planned.bound, planned.kept, planned.arena)
+        }
+    };
+    Ok(format!("{bound} bytes of inputs and outputs, {kept} kept between runs, {arena} in the arena"))
 }
 
 #[cfg(test)]
@@ -158,6 +171,8 @@ mod tests {
             shown(target, None, &[]).unwrap();
             shown(target, Some("fuse"), &["licm", "pad-sum"]).unwrap();
         }
+        shown(Machine::Gpu, Some("memory"), &["rotation", "concat-in-place", "streams"]).unwrap();
+        shown(Machine::Gpu, Some("channels-last"), &[]).unwrap();
         let said = shown(Machine::Cpu, None, &["fuse"]).unwrap_err().to_string();
         assert!(said.contains("only groups can run"), "{said}");
     }

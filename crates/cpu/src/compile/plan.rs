@@ -57,7 +57,7 @@ pub(crate) fn plan(program: &Program, target: &Target, threads: usize, isa: Isa)
     let address = |place: Place| Address::new(place, schedule.inputs.len());
     let copies = copies(&schedule, &places)?;
     let around = Surroundings { schedule: &schedule, places: &places, copies: &copies, isa };
-    let mut shared = Shared::default();
+    let mut shared = StepResources::default();
     let (mut prologue, mut body) = (vec![], vec![]);
     for (g, work) in works.into_iter().enumerate() {
         // A group without a workspace needs none, wherever it would be.
@@ -65,7 +65,7 @@ pub(crate) fn plan(program: &Program, target: &Target, threads: usize, isa: Isa)
         let steps = if g < schedule.prologue { &mut prologue } else { &mut body };
         steps.extend(steps_of(&around, g, (work, workspace), &mut shared)?);
     }
-    let Shared { constants, scratch_bytes } = shared;
+    let StepResources { constants, scratch_bytes } = shared;
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let old = &schedule.nodes[carry.input];
         let to = places.of(&schedule, carry.input)?;
@@ -101,7 +101,7 @@ pub(crate) fn plan(program: &Program, target: &Target, threads: usize, isa: Isa)
 
 /// What all steps share: constants, and the most scratch that any of them needs.
 #[derive(Default)]
-struct Shared {
+struct StepResources {
     constants: Constants,
     scratch_bytes: usize,
 }
@@ -111,7 +111,7 @@ fn steps_of(
     around: &Surroundings,
     g: usize,
     (work, workspace): (Work, Address),
-    Shared { constants, scratch_bytes }: &mut Shared,
+    StepResources { constants, scratch_bytes }: &mut StepResources,
 ) -> Result<Vec<Step>> {
     let (schedule, turns) = (around.schedule, turns(around.schedule, g));
     let location = schedule.nodes[schedule.groups()[g].members[0]].location;
@@ -217,15 +217,15 @@ impl Work {
 }
 
 /// Stretches of fewer elements cost more, by the misses at their starts, than a pass over all elements in order.
-const LONG: usize = 512;
+const MIN_STRETCH_ELEMENTS: usize = 512;
 
-/// How a loop continues with each piece of its product; `None` where it has to wait for all of it.
+/// How a loop is applied to each piece of its product as its epilogue; `None` if it has to wait for all of it.
 fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
     let group = &schedule.groups()[g];
     let (domain, product) = (group.domain?, &schedule.nodes[group.gemm?]);
     let Kind::Dot(layout, _) = &product.kind else { return None };
     let Pieces { count: parts, whole, stretch } = heavy.pieces()?;
-    if stretch < LONG {
+    if stretch < MIN_STRETCH_ELEMENTS {
         return None;
     }
     let row = match domain.row {

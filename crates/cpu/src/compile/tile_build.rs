@@ -14,7 +14,7 @@ use bilevel_plan::{
 use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
-const SCRATCH: usize = 24 * 1024;
+const TILE_SCRATCH_BYTES: usize = 24 * 1024;
 /// Element operations worth a task of their own.
 const TASK_WORK: usize = 1 << 17;
 const MAX_TASKS: usize = 32;
@@ -68,13 +68,13 @@ impl Constants {
 
 /// A value of a tile: in scratch, or in memory as the plan placed it.
 #[derive(Clone, Copy)]
-enum Source {
+enum ValueSource {
     /// Scratch value, by number.
     Value(usize),
     Memory(Place),
 }
 
-struct Builder<'a> {
+struct TileBuilder<'a> {
     around: &'a Surroundings<'a>,
     group: usize,
     domain: Domain,
@@ -86,9 +86,9 @@ struct Builder<'a> {
     loads: Vec<Load>,
     sinks: Vec<Sink>,
     /// Where each member's value is.
-    members: HashMap<usize, Source>,
+    members: HashMap<usize, ValueSource>,
     /// Operands brought into a tile already: node, view, whether by rows.
-    loaded: HashMap<(usize, View, bool), Source>,
+    loaded: HashMap<(usize, View, bool), ValueSource>,
     wide: bool,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Cut {
     pub row: usize,
     /// Tasks, or pieces of a product.
     pub parts: usize,
-    /// The parts are pieces of the product that the loop continues with.
+    /// The parts are pieces of the product whose epilogue the loop is.
     pub pieces: bool,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn build(
         let node = &around.schedule.nodes[id];
         node.dtype == DType::F64 || node.reads().any(|(n, _)| around.schedule.nodes[n].dtype == DType::F64)
     });
-    let mut builder = Builder {
+    let mut builder = TileBuilder {
         around,
         group,
         domain,
@@ -192,7 +192,7 @@ pub(crate) fn build(
     if let Some(product) = info.gemm {
         // The loop finds it where it has been computed.
         let (start, size) = (around.place(product)?, around.schedule.nodes[product].dtype.size());
-        builder.members.insert(product, Source::Memory(Place { start, advance: Advance::Full, size }));
+        builder.members.insert(product, ValueSource::Memory(Place { start, advance: Advance::Full, size }));
     }
     let computed = |id: usize| Some(id) != info.gemm && (all.is_none() || around.schedule.in_every_step(id));
     for &id in info.members.iter().filter(|&&id| computed(id)) {
@@ -208,21 +208,21 @@ pub(crate) fn build(
     Ok(builder.finish(cut, all.map(|all| all.rows_per_tile)))
 }
 
-impl Builder<'_> {
+impl TileBuilder<'_> {
     fn isa(&self) -> Isa {
         self.around.isa
     }
 
-    fn member_source(&self, node: usize) -> Result<Source> {
+    fn member_source(&self, node: usize) -> Result<ValueSource> {
         let found = self.members.get(&node).copied();
         expect(found, "a value of a loop before it is read", self.around.schedule.nodes[node].location)
     }
 
     /// Marks a use and gives the place to read, scratch places being value numbers for now.
-    fn use_source(&mut self, source: Source) -> Place {
+    fn use_source(&mut self, source: ValueSource) -> Place {
         match source {
-            Source::Memory(place) => place,
-            Source::Value(number) => {
+            ValueSource::Memory(place) => place,
+            ValueSource::Value(number) => {
                 self.values[number].last_use = self.instructions.len();
                 Place::scratch(number)
             }
@@ -268,7 +268,7 @@ impl Builder<'_> {
         }
     }
 
-    fn repeat(&mut self, node: usize, view: &View, source: Source) -> Place {
+    fn repeat(&mut self, node: usize, view: &View, source: ValueSource) -> Place {
         if let Some(place) = self.already(node, view, false) {
             return place;
         }
@@ -285,7 +285,7 @@ impl Builder<'_> {
     }
 
     fn remember(&mut self, node: usize, view: &View, rows: bool, place: Place) -> Place {
-        let source = Source::Value(place.start.offset);
+        let source = ValueSource::Value(place.start.offset);
         self.loaded.insert((node, view.clone(), rows), source);
         self.use_source(source)
     }
@@ -307,7 +307,7 @@ impl Builder<'_> {
         }
         let whole_rows = view.count() / self.row;
         if !rows && self.row > 1 && view.offset == 0 && repeats_rows(view, whole_rows, self.row) {
-            let source = Source::Memory(Place { start, advance: Advance::Row, size });
+            let source = ValueSource::Memory(Place { start, advance: Advance::Row, size });
             return Ok((self.repeat(node, view, source), Arity::Tile));
         }
         if let Some(place) = self.already(node, view, rows) {
@@ -337,7 +337,7 @@ impl Builder<'_> {
         let dst = self.new_value(rows);
         let f = kernels::fill(self.isa(), dtype);
         self.instructions.push(Instruction::Unary { f, dst, a: place, rows });
-        self.use_source(Source::Value(dst.start.offset))
+        self.use_source(ValueSource::Value(dst.start.offset))
     }
 
     /// Where a member's value goes: its memory if others need it, else scratch.
@@ -345,12 +345,12 @@ impl Builder<'_> {
         match self.around.written_at(self.group, id) {
             Some(start) => {
                 let place = Place { start, advance: advance(rows), size: self.around.schedule.nodes[id].dtype.size() };
-                self.members.insert(id, Source::Memory(place));
+                self.members.insert(id, ValueSource::Memory(place));
                 place
             }
             None => {
                 let place = self.new_value(rows);
-                self.members.insert(id, Source::Value(place.start.offset));
+                self.members.insert(id, ValueSource::Value(place.start.offset));
                 place
             }
         }
@@ -447,7 +447,7 @@ impl Builder<'_> {
 
     /// A use at the instruction that comes now, whatever was put between.
     fn touch(&mut self, place: Place) -> Place {
-        if place.is_scratch() { self.use_source(Source::Value(place.start.offset)) } else { place }
+        if place.is_scratch() { self.use_source(ValueSource::Value(place.start.offset)) } else { place }
     }
 
     /// A small operand read whole, from memory.
@@ -523,7 +523,7 @@ impl Builder<'_> {
         let (full_slots, row_slots) = assign_slots(&mut self.instructions, &mut self.values);
         let element = if self.wide { 8 } else { 4 };
         let rows = self.domain.n / self.row.max(1);
-        let target = (SCRATCH / (full_slots.max(1) * element)).clamp(256, 2048);
+        let target = (TILE_SCRATCH_BYTES / (full_slots.max(1) * element)).clamp(256, 2048);
         let rows_per_tile = rows_per_tile.unwrap_or_else(|| (target / self.row).clamp(1, rows.max(1)));
         let bytes = |count: usize| (count * element).next_multiple_of(64);
         let (full, row) = (bytes(rows_per_tile * self.row), bytes(rows_per_tile));

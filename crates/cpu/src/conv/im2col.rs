@@ -5,11 +5,11 @@
 //! Each task packs the patches of a few panels of pixels straight from the image and multiplies them with the kernel,
 //! which is packed once. Pixels are the vector axis, because they are contiguous in image and output.
 
-use super::Places;
+use super::ConvPointers;
 use super::geometry::Core;
 use crate::gemm::blocked::part;
-use crate::gemm::kernel::{Patch, TAPS, Tile};
-use crate::gemm::pack::{TILE, pack};
+use crate::gemm::kernel::{GemmTile, Patch, TAPS};
+use crate::gemm::pack::{MAX_TILE_ELEMENTS, pack};
 use crate::gemm::{Kernels, Real};
 use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
@@ -83,7 +83,7 @@ fn runs(core: &Core, first: usize, width: usize, mut f: impl FnMut(Run)) {
 }
 
 /// Most panels of a task.
-const PANELS: usize = 48;
+const TASK_PANELS: usize = 48;
 
 /// Offset of an output pixel.
 fn at(core: &Core, n: usize, y: usize, x: usize) -> isize {
@@ -110,7 +110,7 @@ impl<T: Real> Im2col<T> {
         let (mr, nr) = (kernels.mr(), part(core.o, kernels.nr, 1));
         // A task is worth handing out, and its patches stay in the second-level cache.
         let panel = (mr * core.o * core.terms()).max(1);
-        let panels = 100_000usize.div_ceil(panel).clamp(1, (96 / kernels.lanes).clamp(1, PANELS));
+        let panels = 100_000usize.div_ceil(panel).clamp(1, (96 / kernels.lanes).clamp(1, TASK_PANELS));
         let pt = part(core.pixels(), panels * mr, mr);
         let blocks = core.pixels().div_ceil(pt) * core.groups;
         let split = (16 / blocks).clamp(1, (pt * core.o * core.terms() / 100_000).max(1));
@@ -161,7 +161,7 @@ impl<T: Real> Im2col<T> {
 
     /// # Safety
     /// See [`super::ConvPlan::run`].
-    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &Places<T>) {
+    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &ConvPointers<T>) {
         let o_tiles = core.o.div_ceil(self.nr);
         team.run(core.groups * o_tiles, &|t| {
             // SAFETY: each task packs its own panels.
@@ -187,7 +187,7 @@ impl<T: Real> Im2col<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run), with room for the copy.
-    unsafe fn pack_kernel(&self, core: &Core, g: usize, o: usize, x: &Places<T>) {
+    unsafe fn pack_kernel(&self, core: &Core, g: usize, o: usize, x: &ConvPointers<T>) {
         let cols = self.nr.min(core.o - o);
         let s = core.kernel;
         let from = x.kernel.wrapping_offset(core.group(g).1 + o as isize * s[0]);
@@ -209,7 +209,15 @@ impl<T: Real> Im2col<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn task(&self, core: &Core, g: usize, ps: Range<usize>, os: Range<usize>, x: &Places<T>, work: *mut T) {
+    unsafe fn task(
+        &self,
+        core: &Core,
+        g: usize,
+        ps: Range<usize>,
+        os: Range<usize>,
+        x: &ConvPointers<T>,
+        work: *mut T,
+    ) {
         let mr = self.kernels.mr();
         let (image, _, out) = core.group(g);
         let (image, out) = (x.image.wrapping_offset(image), x.out.wrapping_offset(out));
@@ -222,7 +230,7 @@ impl<T: Real> Im2col<T> {
                     self.pack_patches(core, p, mr.min(ps.end - p), cs.clone(), ts.clone(), image, dst);
                 }
                 // Where each panel goes, worked out once for all output channels.
-                let mut places = [None; PANELS];
+                let mut places = [None; TASK_PANELS];
                 for (place, p) in places.iter_mut().zip(ps.clone().step_by(mr)) {
                     *place = straight(core, p, mr.min(ps.end - p));
                 }
@@ -311,13 +319,13 @@ impl<T: Real> Im2col<T> {
         accumulate: bool,
     ) {
         let (kernels, s) = (self.kernels, core.out);
-        let mut room = MaybeUninit::<[T; TILE]>::uninit();
+        let mut room = MaybeUninit::<[T; MAX_TILE_ELEMENTS]>::uninit();
         let tmp = room.as_mut_ptr().cast::<T>();
         let (c, c_col) = match place {
             Some(place) => (out.wrapping_offset(place), s[1]),
             None => (tmp, height as isize),
         };
-        let t = Tile {
+        let t = GemmTile {
             rows: 1,
             len: terms,
             a,

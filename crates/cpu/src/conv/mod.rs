@@ -40,7 +40,7 @@ pub struct ConvSpec {
 }
 
 /// First elements of the operands, shared by the workers of one call.
-pub(crate) struct Places<T> {
+pub(crate) struct ConvPointers<T> {
     pub image: *const T,
     pub kernel: *const T,
     pub out: *mut T,
@@ -48,9 +48,9 @@ pub(crate) struct Places<T> {
 }
 
 // SAFETY: only addresses; who follows them promises that tasks write to separate places.
-unsafe impl<T> Sync for Places<T> {}
+unsafe impl<T> Sync for ConvPointers<T> {}
 
-enum Method<T: 'static> {
+enum ConvMethod<T: 'static> {
     /// No tap meets these outputs.
     Zero,
     Im2col(Im2col<T>),
@@ -60,7 +60,7 @@ enum Method<T: 'static> {
 
 /// A planned convolution.
 pub struct ConvPlan<T: Real> {
-    parts: Vec<(Core, Method<T>)>,
+    parts: Vec<(Core, ConvMethod<T>)>,
 }
 
 impl<T: Real> ConvPlan<T> {
@@ -93,11 +93,11 @@ impl<T: Real> ConvPlan<T> {
 
     /// Bytes of workspace [`ConvPlan::run`] needs with a team of `threads`.
     pub fn workspace_bytes(&self, threads: usize) -> usize {
-        let elements = |(core, method): &(Core, Method<T>)| match method {
-            Method::Zero => 0,
-            Method::Im2col(m) => m.workspace(core, threads.max(1)),
-            Method::Shift(m) => m.workspace(core, threads.max(1)),
-            Method::Plane(m) => m.workspace(core, threads.max(1)),
+        let elements = |(core, method): &(Core, ConvMethod<T>)| match method {
+            ConvMethod::Zero => 0,
+            ConvMethod::Im2col(m) => m.workspace(core, threads.max(1)),
+            ConvMethod::Shift(m) => m.workspace(core, threads.max(1)),
+            ConvMethod::Plane(m) => m.workspace(core, threads.max(1)),
         };
         let most = self.parts.iter().map(elements).max().unwrap_or(0);
         if most == 0 { 0 } else { most * size_of::<T>() + 64 }
@@ -110,15 +110,15 @@ impl<T: Real> ConvPlan<T> {
     /// overlap the inputs, and `workspace` must be good for `workspace_bytes(team.threads())` bytes, of any alignment.
     pub unsafe fn run(&self, team: &Team, image: *const T, kernel: *const T, out: *mut T, workspace: *mut u8) {
         let skip = if workspace.is_null() { 0 } else { workspace.align_offset(64) };
-        let x = Places { image, kernel, out, work: workspace.wrapping_add(skip).cast() };
+        let x = ConvPointers { image, kernel, out, work: workspace.wrapping_add(skip).cast() };
         for (core, method) in &self.parts {
             // SAFETY: the caller's promise.
             unsafe {
                 match method {
-                    Method::Zero => zero(core, team, &x),
-                    Method::Im2col(m) => m.run(core, team, &x),
-                    Method::Shift(m) => m.run(core, team, &x),
-                    Method::Plane(m) => m.run(core, team, &x),
+                    ConvMethod::Zero => zero(core, team, &x),
+                    ConvMethod::Im2col(m) => m.run(core, team, &x),
+                    ConvMethod::Shift(m) => m.run(core, team, &x),
+                    ConvMethod::Plane(m) => m.run(core, team, &x),
                 }
             }
         }
@@ -148,17 +148,17 @@ fn core(spec: &ConvSpec, y: Axis, x: Axis) -> Core {
     }
 }
 
-fn choose<T: Real>(kernels: &'static Kernels<T>, core: &Core) -> Method<T> {
+fn choose<T: Real>(kernels: &'static Kernels<T>, core: &Core) -> ConvMethod<T> {
     if core.terms() == 0 || core.y.size * core.x.size == 0 {
-        return Method::Zero;
+        return ConvMethod::Zero;
     }
     let (im2col, shift) = (Im2col::new(kernels, core), Shift::new(kernels, core));
     let plane = Plane::new(kernels, core);
     let (a, b) = (im2col.cost(core), shift.cost(core));
     match plane {
-        Some(plane) if plane.cost(core) < a.min(b) => Method::Plane(plane),
-        _ if b < a => Method::Shift(shift),
-        _ => Method::Im2col(im2col),
+        Some(plane) if plane.cost(core) < a.min(b) => ConvMethod::Plane(plane),
+        _ if b < a => ConvMethod::Shift(shift),
+        _ => ConvMethod::Im2col(im2col),
     }
 }
 
@@ -166,7 +166,7 @@ fn choose<T: Real>(kernels: &'static Kernels<T>, core: &Core) -> Method<T> {
 ///
 /// # Safety
 /// The output is inside its memory, as for the run it begins.
-unsafe fn zero<T: Real>(core: &Core, team: &Team, x: &Places<T>) {
+unsafe fn zero<T: Real>(core: &Core, team: &Team, x: &ConvPointers<T>) {
     team.run(core.n * core.groups, &|t| {
         let out = x.out.wrapping_offset(core.group(t % core.groups).2 + (t / core.groups) as isize * core.out[0]);
         for o in 0..core.o as isize {

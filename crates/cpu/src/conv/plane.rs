@@ -5,10 +5,10 @@
 //! One channel of one image is copied with its padding into a plane; the patches of a row of outputs are then vectors
 //! of the plane at shifted places.
 
-use super::Places;
+use super::ConvPointers;
 use super::geometry::Core;
 use crate::gemm::blocked::{part, put};
-use crate::gemm::kernel::Block;
+use crate::gemm::kernel::BlockCopy;
 use crate::gemm::pack::pack;
 use crate::gemm::{Kernels, Real};
 use crate::runtime::thread_pool::Team;
@@ -57,7 +57,7 @@ impl<T: Real> Plane<T> {
 
     /// # Safety
     /// See [`super::ConvPlan::run`].
-    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &Places<T>) {
+    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &ConvPointers<T>) {
         let (kernel, plane) = self.rooms(core);
         team.run_with(core.n * core.groups, &|t, worker| {
             let work = x.work.wrapping_add(worker * (kernel + plane));
@@ -76,7 +76,7 @@ impl<T: Real> Plane<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run), with room for the copy.
-    unsafe fn pack_kernel(&self, core: &Core, g: usize, c: usize, x: &Places<T>, work: *mut T) {
+    unsafe fn pack_kernel(&self, core: &Core, g: usize, c: usize, x: &ConvPointers<T>, work: *mut T) {
         let (s, taps) = (core.kernel, core.y.taps * core.x.taps);
         for o in (0..core.o).step_by(self.nr) {
             let cols = self.nr.min(core.o - o);
@@ -95,7 +95,7 @@ impl<T: Real> Plane<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run); `plane` has room for the channel and its border.
-    unsafe fn pack_plane(&self, core: &Core, n: usize, g: usize, c: usize, x: &Places<T>, plane: *mut T) {
+    unsafe fn pack_plane(&self, core: &Core, n: usize, g: usize, c: usize, x: &ConvPointers<T>, plane: *mut T) {
         let s = core.image;
         let from = x.image.wrapping_offset(core.group(g).0 + n as isize * s[0] + c as isize * s[1]);
         let low = (-core.x.start).clamp(0, self.cols as isize) as usize;
@@ -112,7 +112,7 @@ impl<T: Real> Plane<T> {
                 let mut src = from.wrapping_offset(line * s[2] + (core.x.start + low as isize) * s[3]);
                 let dst = dst.add(low);
                 if s[3] == 1 {
-                    self.kernels.copy(&Block { src, src_row: 0, rows: 1, cols: high - low, dst, dst_row: 0 });
+                    self.kernels.copy(&BlockCopy { src, src_row: 0, rows: 1, cols: high - low, dst, dst_row: 0 });
                 } else {
                     for i in 0..high - low {
                         *dst.add(i) = *src;
@@ -132,7 +132,7 @@ impl<T: Real> Plane<T> {
         core: &Core,
         n: usize,
         g: usize,
-        x: &Places<T>,
+        x: &ConvPointers<T>,
         (kernel, plane): (*const T, *const T),
         accumulate: bool,
     ) {

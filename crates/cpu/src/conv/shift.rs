@@ -7,11 +7,11 @@
 //! the same panel read from another first place, so no element is copied per tap. The contraction is cut into a number
 //! of chunks fixed by the shape; each chunk sums into a slab of its own, and the slabs are added in order.
 
-use super::Places;
+use super::ConvPointers;
 use super::geometry::Core;
 use crate::gemm::blocked::part;
-use crate::gemm::kernel::{Block, Tile};
-use crate::gemm::pack::{TILE, pack};
+use crate::gemm::kernel::{BlockCopy, GemmTile};
+use crate::gemm::pack::{MAX_TILE_ELEMENTS, pack};
 use crate::gemm::{Kernels, Real};
 use crate::runtime::thread_pool::Team;
 use std::mem::MaybeUninit;
@@ -40,7 +40,7 @@ pub(crate) struct Shift<T: 'static> {
 }
 
 /// Packed bytes a contraction block may take: about half the second-level cache.
-const BLOCK: usize = 400 << 10;
+const MAX_BLOCK_BYTES: usize = 400 << 10;
 
 /// Enough zeros for a panel row of any kind.
 static ZEROS: [f64; 64] = [0.0; 64];
@@ -63,7 +63,7 @@ impl<T: Real> Shift<T> {
         let used: Vec<bool> = (0..dx).map(|r| (0..core.x.out).any(|x| x * core.x.stride as usize % dx == r)).collect();
         let mut s =
             Shift { kernels, image_vectors, iw, ow, nt: part(n, 128, iw), cc: 1, tc: 1, chunks: 1, places, used };
-        let most = BLOCK / size_of::<T>();
+        let most = MAX_BLOCK_BYTES / size_of::<T>();
         let size = |tc: usize| s.nt.min(n) * s.rows(core, tc) * dx * places + o * tc * core.x.taps;
         if size(core.y.taps) <= most {
             (s.cc, s.tc) = (part(core.c, most / size(core.y.taps), 1), core.y.taps);
@@ -128,7 +128,7 @@ impl<T: Real> Shift<T> {
 
     /// # Safety
     /// See [`super::ConvPlan::run`].
-    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &Places<T>) {
+    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &ConvPointers<T>) {
         let parts = core.n.div_ceil(self.nt);
         let slabs = self.chunks * Self::slab_room(core);
         team.run_with(core.groups * self.chunks * parts, &|t, worker| {
@@ -156,7 +156,7 @@ impl<T: Real> Shift<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn task(&self, core: &Core, g: usize, chunk: usize, is: Range<usize>, x: &Places<T>, work: *mut T) {
+    unsafe fn task(&self, core: &Core, g: usize, chunk: usize, is: Range<usize>, x: &ConvPointers<T>, work: *mut T) {
         let units = self.units(core);
         let (first, end) = (units * chunk / self.chunks, units * (chunk + 1) / self.chunks);
         let down = core.y.taps.div_ceil(self.tc);
@@ -217,7 +217,7 @@ impl<T: Real> Shift<T> {
         let image = image.wrapping_add(start + (x % dx * self.places + x / dx) * cc * width);
         let kernel = kernel.wrapping_add(o * tc * len);
         let skip = (core.y.dilation as usize * row) as isize - (len * width) as isize;
-        let t = Tile {
+        let t = GemmTile {
             rows: tc,
             len,
             a: image,
@@ -240,7 +240,7 @@ impl<T: Real> Shift<T> {
                 let (a, a_step, a_skip) = (t.b, t.b_step, t.b_skip);
                 let (b, b_step, b_skip) = (t.a, t.a_step, t.a_skip);
                 let c_col = cols as isize;
-                self.kernels.tile(cols, width, Tile { a, a_step, a_skip, b, b_step, b_skip, c_col, ..t });
+                self.kernels.tile(cols, width, GemmTile { a, a_step, a_skip, b, b_step, b_skip, c_col, ..t });
             }
         }
     }
@@ -258,7 +258,7 @@ impl<T: Real> Shift<T> {
         (i, width): (usize, usize),
         cs: &Range<usize>,
         ts: &Range<usize>,
-        x: &Places<T>,
+        x: &ConvPointers<T>,
         work: *mut T,
     ) {
         let (dx, s, cc) = (self.used.len(), core.image, cs.len());
@@ -285,7 +285,7 @@ impl<T: Real> Shift<T> {
                         for (p, rows) in [(0, low), (high, self.places - high)] {
                             let zeros = ZEROS.as_ptr().cast();
                             let dst_row = dst_row as isize;
-                            self.kernels.copy(&Block {
+                            self.kernels.copy(&BlockCopy {
                                 src: zeros,
                                 src_row: 0,
                                 rows,
@@ -311,7 +311,7 @@ impl<T: Real> Shift<T> {
         g: usize,
         cs: &Range<usize>,
         ts: &Range<usize>,
-        x: &Places<T>,
+        x: &ConvPointers<T>,
         packed: *mut T,
     ) {
         let (s, cc, wide) = (core.kernel, cs.len(), core.x.taps);
@@ -334,10 +334,10 @@ impl<T: Real> Shift<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn finish(&self, core: &Core, g: usize, i: usize, x: &Places<T>) {
+    unsafe fn finish(&self, core: &Core, g: usize, i: usize, x: &ConvPointers<T>) {
         let (s, width) = (core.out, self.iw.min(core.n - i));
         let out = x.out.wrapping_offset(core.group(g).2 + i as isize * s[0]);
-        let mut room = MaybeUninit::<[T; TILE]>::uninit();
+        let mut room = MaybeUninit::<[T; MAX_TILE_ELEMENTS]>::uninit();
         let sum = room.as_mut_ptr().cast::<T>();
         for output in 0..core.y.out * core.x.out {
             let (y, column) = ((output / core.x.out) as isize, (output % core.x.out) as isize);

@@ -10,10 +10,10 @@ fn plan<T: Number>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvP
     let mut plan = ConvPlan::with(spec, isa)?;
     for (core, method) in &mut plan.parts {
         match (&method, force) {
-            (Method::Zero, _) | (_, None) => {}
-            (_, Some(0)) => *method = Method::Im2col(Im2col::new(kernels, core)),
-            (_, Some(1)) => *method = Method::Shift(Shift::new(kernels, core)),
-            (_, Some(_)) => *method = Method::Plane(Plane::new(kernels, core)?),
+            (ConvMethod::Zero, _) | (_, None) => {}
+            (_, Some(0)) => *method = ConvMethod::Im2col(Im2col::new(kernels, core)),
+            (_, Some(1)) => *method = ConvMethod::Shift(Shift::new(kernels, core)),
+            (_, Some(_)) => *method = ConvMethod::Plane(Plane::new(kernels, core)?),
         }
     }
     Some(plan)

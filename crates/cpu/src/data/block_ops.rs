@@ -6,17 +6,17 @@ use bilevel_graph::block_ops::{Blocks, Number, argsort, cholesky, scatter_argmax
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 /// Operations worth a task of their own.
-const TASK: usize = 1 << 15;
+const TASK_OPERATIONS: usize = 1 << 15;
 
 /// An address that threads share, each for blocks of its own.
 #[derive(Clone, Copy)]
-struct Shared(*mut u8);
+struct SharedBytes(*mut u8);
 // SAFETY: tasks write different blocks of the result, and operands are only read.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedBytes {}
 
-impl Shared {
+impl SharedBytes {
     /// The elements of a block.
     ///
     /// # Safety
@@ -54,10 +54,10 @@ pub(crate) unsafe fn run_blocks<T: Number>(
     [a, b]: [*mut u8; 2],
     to: *mut u8,
 ) {
-    let (a, b, to) = (Shared(a), Shared(b), Shared(to));
+    let (a, b, to) = (SharedBytes(a), SharedBytes(b), SharedBytes(to));
     let [of_a, of_b] = blocks.operands;
     let work = blocks.count * blocks.result.max(of_a) * blocks.n.max(1);
-    let tasks = (work / TASK).clamp(1, blocks.count.max(1));
+    let tasks = (work / TASK_OPERATIONS).clamp(1, blocks.count.max(1));
     let chunk = blocks.count.div_ceil(tasks);
     team.run(tasks, &|task| {
         for i in task * chunk..((task + 1) * chunk).min(blocks.count) {

@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements worth a task of their own.
-const TASK: usize = 1 << 15;
+const TASK_ELEMENTS: usize = 1 << 15;
 /// No bad index was met.
-const FINE: usize = usize::MAX;
+const NO_BAD_INDEX: usize = usize::MAX;
 
 /// Numbers the kernels here work on.
 pub(crate) trait Number: Copy + PartialOrd + Send + Sync {
@@ -46,19 +46,19 @@ impl Number for i32 {
 
 /// A pointer that tasks share; each writes its own part.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
+struct SharedPtr<T>(*mut T);
 // SAFETY: users write disjoint parts.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for SharedPtr<T> {}
 // SAFETY: as above; the memory outlives the tasks, which the call waits for.
-unsafe impl<T> Send for Shared<T> {}
-impl<T> Shared<T> {
+unsafe impl<T> Send for SharedPtr<T> {}
+impl<T> SharedPtr<T> {
     fn get(self) -> *mut T {
         self.0
     }
 }
 
 fn tasks_for(units: usize, work: usize) -> usize {
-    (work / TASK).clamp(1, 32).min(units.max(1))
+    (work / TASK_ELEMENTS).clamp(1, 32).min(units.max(1))
 }
 
 /// The error for an index that is not in 0..limit.
@@ -81,8 +81,8 @@ pub(crate) unsafe fn gather<T: Number>(
 ) -> Result<(), Error> {
     let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
-    let bad = AtomicUsize::new(FINE);
-    let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
+    let bad = AtomicUsize::new(NO_BAD_INDEX);
+    let (x, indices, dst) = (SharedPtr(x.cast_mut()), SharedPtr(indices.cast_mut()), SharedPtr(dst));
     let units = batch * k;
     let tasks = tasks_for(units, units * inner.max(4));
     let chunk = units.div_ceil(tasks);
@@ -112,7 +112,7 @@ pub(crate) unsafe fn gather<T: Number>(
         }
     });
     match bad.into_inner() {
-        FINE => Ok(()),
+        NO_BAD_INDEX => Ok(()),
         // SAFETY: the place of an index that was read.
         place => Err(out_of_range("gather", unsafe { *indices.get().add(place) }, n, line)),
     }
@@ -134,10 +134,10 @@ pub(crate) unsafe fn scatter_add<T: Number>(
 ) -> Result<(), Error> {
     let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
-    let bad = AtomicUsize::new(FINE);
+    let bad = AtomicUsize::new(NO_BAD_INDEX);
     let in_place = onto == Some(dst.cast_const());
-    let onto = onto.map(|onto| Shared(onto.cast_mut()));
-    let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
+    let onto = onto.map(|onto| SharedPtr(onto.cast_mut()));
+    let (updates, indices, dst) = (SharedPtr(updates.cast_mut()), SharedPtr(indices.cast_mut()), SharedPtr(dst));
     // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
     let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
     let units = batch * columns;
@@ -180,7 +180,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
         }
     });
     match bad.into_inner() {
-        FINE => Ok(()),
+        NO_BAD_INDEX => Ok(()),
         // SAFETY: the place of an index that was read.
         place => Err(out_of_range("scatter_add", unsafe { *indices.get().add(place) }, n, line)),
     }
@@ -216,7 +216,7 @@ pub(crate) unsafe fn window_argmax<T: Number>(
     x: *const T,
     dst: *mut i32,
 ) {
-    let (x, dst) = (Shared(x.cast_mut()), Shared(dst));
+    let (x, dst) = (SharedPtr(x.cast_mut()), SharedPtr(dst));
     let tasks = tasks_for(planes * oh, planes * h * w);
     let chunk = (planes * oh).div_ceil(tasks);
     let simple = dims.size == [2, 2] && dims.stride == [2, 2] && dims.padding == [(0, 0); 2];
@@ -285,7 +285,7 @@ pub(crate) unsafe fn cumsum<T: Number>(
     x: *const T,
     dst: *mut T,
 ) {
-    let (x, dst) = (Shared(x.cast_mut()), Shared(dst));
+    let (x, dst) = (SharedPtr(x.cast_mut()), SharedPtr(dst));
     let tasks = tasks_for(outer, outer * n * inner);
     let chunk = outer.div_ceil(tasks);
     team.run(tasks, &|task| {

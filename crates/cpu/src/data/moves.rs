@@ -6,8 +6,8 @@ use bilevel_graph::DType;
 use bilevel_plan::View;
 
 /// Elements worth a task of their own; longer stretches are cut into pieces of this many.
-const TASK: usize = 1 << 16;
-const MOST_TASKS: usize = 32;
+const TASK_ELEMENTS: usize = 1 << 16;
+const MAX_TASKS: usize = 32;
 
 /// dst[i] = src[i] for every multi-index, each side with its own strides.
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ impl Move {
         }
         let length = axes[axes.len() - 1].0;
         let outer: usize = axes[..axes.len() - 1].iter().map(|a| a.0).product();
-        let pieces = length.div_ceil(TASK).max(1);
+        let pieces = length.div_ceil(TASK_ELEMENTS).max(1);
         let items = outer * pieces;
         Move {
-            tasks: (src.count() / TASK).clamp(1, items.max(1)).min(MOST_TASKS),
+            tasks: (src.count() / TASK_ELEMENTS).clamp(1, items.max(1)).min(MAX_TASKS),
             items,
             pieces,
             axes,
@@ -74,8 +74,8 @@ impl Move {
     /// As for [`run`](Self::run).
     unsafe fn item(&self, src: *const u8, dst: *mut u8, item: usize) {
         let Some((&(length, s, d), outer)) = self.axes.split_last() else { return };
-        let first = item % self.pieces * TASK;
-        let length = (length - first).min(TASK);
+        let first = item % self.pieces * TASK_ELEMENTS;
+        let length = (length - first).min(TASK_ELEMENTS);
         let mut index = item / self.pieces;
         let (mut from, mut to) = (first as isize * s, first as isize * d);
         for &(n, s, d) in outer.iter().rev() {

@@ -14,7 +14,7 @@ pub struct BatchAxis {
 }
 
 /// Most batch axes left after merging.
-const MOST: usize = 12;
+const MAX_BATCH_AXES: usize = 12;
 
 /// Drops axes of length 1 and merges neighbours that move all operands evenly.
 pub(crate) fn merge(axes: &[BatchAxis]) -> Vec<BatchAxis> {
@@ -27,14 +27,14 @@ pub(crate) fn merge(axes: &[BatchAxis]) -> Vec<BatchAxis> {
             _ => out.push(x),
         }
     }
-    assert!(out.len() <= MOST, "a product has at most {MOST} batch axes");
+    assert!(out.len() <= MAX_BATCH_AXES, "a product has at most {MAX_BATCH_AXES} batch axes");
     out
 }
 
 /// Goes through the products in order, keeping the three offsets.
 pub(crate) struct Walk<'a> {
     axes: &'a [BatchAxis],
-    index: [usize; MOST],
+    index: [usize; MAX_BATCH_AXES],
     /// Offset of A.
     pub a: isize,
     /// Offset of B.
@@ -46,7 +46,7 @@ pub(crate) struct Walk<'a> {
 impl Walk<'_> {
     /// Starts at the product with this number.
     pub(crate) fn at(axes: &[BatchAxis], mut flat: usize) -> Walk<'_> {
-        let mut w = Walk { axes, index: [0; MOST], a: 0, b: 0, c: 0 };
+        let mut w = Walk { axes, index: [0; MAX_BATCH_AXES], a: 0, b: 0, c: 0 };
         if flat > 0 {
             for (x, index) in axes.iter().zip(&mut w.index).rev() {
                 *index = flat % x.len;

@@ -4,9 +4,9 @@
 //! panels are packed and the tiles of C computed. Block sizes depend on shapes only, so every element of C is summed in
 //! one order whatever the team.
 
-use super::direct::TASK;
-use super::kernel::Tile;
-use super::pack::{TILE, pack, unpack};
+use super::direct::TASK_MULTIPLICATIONS;
+use super::kernel::GemmTile;
+use super::pack::{MAX_TILE_ELEMENTS, pack, unpack};
 use super::plan::{Matrices, Problem};
 use crate::gemm::kernel_tables::{Kernels, Real};
 use crate::runtime::thread_pool::Team;
@@ -36,9 +36,9 @@ pub(crate) fn part(len: usize, most: usize, unit: usize) -> usize {
 }
 
 /// Panels packed together.
-const SOME: usize = 8;
+const PANELS_PER_PACK: usize = 8;
 
-/// Packs up to [`SOME`] panels of width at most `most` with `all` elements across.
+/// Packs up to [`PANELS_PER_PACK`] panels of width at most `most` with `all` elements across.
 ///
 /// # Safety
 /// See [`pack`].
@@ -52,7 +52,7 @@ pub(crate) unsafe fn pack_some<T: Real>(
     // Where the panels are neighbours in memory, they advance together, so that every page is visited once.
     let block = if steps.0 == 1 && all > most { 16 } else { len };
     for k in (0..len).step_by(block) {
-        for i in (0..all.min(SOME * most)).step_by(most) {
+        for i in (0..all.min(PANELS_PER_PACK * most)).step_by(most) {
             let width = most.min(all - i);
             // SAFETY: inside the panels, by the caller's promise.
             unsafe {
@@ -73,7 +73,7 @@ impl Blocked {
         let mt = part(p.m, 768 / bytes, mr);
         // Enough tasks for a team, but each worth handing out.
         let (tall, wide) = (p.m.div_ceil(mt), p.n.div_ceil(240));
-        let tasks = (p.m * p.n * kc / (3 * TASK)).min(16);
+        let tasks = (p.m * p.n * kc / (3 * TASK_MULTIPLICATIONS)).min(16);
         let nt = part(p.n, p.n.div_ceil(wide.max(tasks / tall)), nr);
         Blocked { kc, nr, mo: part(p.m, 3072, mr), no: part(p.n, 3072, nr), mt, nt }
     }
@@ -134,16 +134,16 @@ impl Blocked {
                     let a_panels = m.div_ceil(mr);
                     let b_panels = if i0 == 0 { n.div_ceil(self.nr) } else { 0 };
                     // Several panels a task: enough work to be worth handing out.
-                    let (a_tasks, b_tasks) = (a_panels.div_ceil(SOME), b_panels.div_ceil(SOME));
+                    let (a_tasks, b_tasks) = (a_panels.div_ceil(PANELS_PER_PACK), b_panels.div_ceil(PANELS_PER_PACK));
                     each(a_tasks + b_tasks, &|t, _| {
                         // SAFETY: every panel is written by one task, inside the workspace.
                         unsafe {
                             if t < a_tasks {
-                                let i = t * SOME * mr;
+                                let i = t * PANELS_PER_PACK * mr;
                                 let src = x.a_at(p, i0 + i, k0);
                                 pack_some(kernels, src, p.a, (mr, m - i, len), ap.c().add(i * len));
                             } else {
-                                let j = (t - a_tasks) * SOME * self.nr;
+                                let j = (t - a_tasks) * PANELS_PER_PACK * self.nr;
                                 let src = x.b_at(p, k0, j0 + j);
                                 pack_some(kernels, src, (p.b.1, p.b.0), (self.nr, n - j, len), bp.c().add(j * len));
                             }
@@ -220,7 +220,7 @@ impl Blocked {
 /// One tile of C by way of registers, whatever C's strides.
 ///
 /// # Safety
-/// See [`Tile`]; `a` is (place, step, skip), `b` is (place, step, skip, column).
+/// See [`GemmTile`]; `a` is (place, step, skip), `b` is (place, step, skip, column).
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
 pub(crate) unsafe fn put<T: Real>(
@@ -233,15 +233,15 @@ pub(crate) unsafe fn put<T: Real>(
     (c_row, c_col): (isize, isize),
     accumulate: bool,
 ) {
-    let t = Tile { rows, len, a, a_step, a_skip, b, b_step, b_skip, b_col, c, c_col, last: 0, accumulate };
+    let t = GemmTile { rows, len, a, a_step, a_skip, b, b_step, b_skip, b_col, c, c_col, last: 0, accumulate };
     // SAFETY: passed on; the temporary has room for the largest tile.
     unsafe {
         if c_row == 1 || height == 1 {
             kernels.tile(height, cols, t);
         } else {
-            let mut room = MaybeUninit::<[T; TILE]>::uninit();
+            let mut room = MaybeUninit::<[T; MAX_TILE_ELEMENTS]>::uninit();
             let tmp = room.as_mut_ptr().cast::<T>();
-            kernels.tile(height, cols, Tile { c: tmp, c_col: height as isize, accumulate: false, ..t });
+            kernels.tile(height, cols, GemmTile { c: tmp, c_col: height as isize, accumulate: false, ..t });
             unpack(kernels, tmp, (height, cols), c, (c_row, c_col), accumulate);
         }
     }

@@ -3,11 +3,11 @@
 use super::blocked::Blocked;
 use super::direct::Direct;
 use super::inner::Inner;
-use super::plan::{Method, Problem};
+use super::plan::{GemmMethod, Problem};
 use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// The cheapest method with m as the vector axis, and its cost in rough machine cycles.
-pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {
+pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, GemmMethod) {
     let (m, n, k) = (p.m as f64, p.n as f64, p.k as f64);
     let lanes = kernels.lanes as f64;
     // Cycles to compute: a tile costs at least its loads, and at least the latency of one multiply-add.
@@ -34,9 +34,9 @@ pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method
     let thin = p.n <= 2 * kernels.nr || p.m <= 2 * kernels.mr() || p.m * p.n * p.k <= 1 << 18;
     let outer = if thin {
         let pack_a = if p.a.0 == 1 || p.m == 1 { 0.0 } else { pack_a };
-        (compute + write + pack_a, Method::Direct(Direct::new(kernels, p)))
+        (compute + write + pack_a, GemmMethod::Direct(Direct::new(kernels, p)))
     } else {
-        (compute + write + pack_a + pack_b, Method::Blocked(Blocked::new(kernels, p)))
+        (compute + write + pack_a + pack_b, GemmMethod::Blocked(Blocked::new(kernels, p)))
     };
     if p.a.1 != 1 || p.n > 32 {
         return outer;
@@ -45,5 +45,5 @@ pub(crate) fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method
     let inner = (k / lanes).ceil() * m / dr * (n / dc) * tile(dr, dc)
         + m * n * (0.5 * lanes)
         + if p.b.0 == 1 { 0.0 } else { n * k * moved(false, p.b.1 == 1) };
-    if inner < outer.0 { (inner, Method::Inner(Inner::new(kernels, p))) } else { outer }
+    if inner < outer.0 { (inner, GemmMethod::Inner(Inner::new(kernels, p))) } else { outer }
 }

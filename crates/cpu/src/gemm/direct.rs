@@ -20,25 +20,25 @@ pub(crate) struct Direct {
 }
 
 /// Least work, in multiplications, worth handing to another thread.
-pub(crate) const TASK: usize = 100_000;
+pub(crate) const TASK_MULTIPLICATIONS: usize = 100_000;
 
 /// Bytes of A that are not in a cache of its own when they are read.
-const FAR: usize = 1 << 21;
+const MAX_CACHED_BYTES: usize = 1 << 21;
 
 /// Panels of A copied at a time.
-const TOGETHER: usize = 2;
+const PANELS_PER_COPY: usize = 2;
 
 impl Direct {
     /// Chooses the cuts for a product.
     pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Direct {
         let mr = kernels.mr();
         let nr = part(p.n, kernels.nr, 1);
-        let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
+        let tasks = (p.m * p.n * p.k / TASK_MULTIPLICATIONS).clamp(1, 32);
         let tall = tasks.min(p.m.div_ceil(mr));
         // Long steps between columns fall on few cache sets; a copy pays when it is read a few times, or when what is copied
         // has to come from memory: the copy asks for its rows ahead of time.
         let far = p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr;
-        let pack = p.m > 1 && (p.a.0 != 1 || (far && (p.n > 3 * nr || p.m * p.k * size_of::<T>() > FAR)));
+        let pack = p.m > 1 && (p.a.0 != 1 || (far && (p.n > 3 * nr || p.m * p.k * size_of::<T>() > MAX_CACHED_BYTES)));
         // Tasks side by side each copy A for themselves.
         let most = p.n.div_ceil(if pack { 4 * nr } else { nr });
         let wide = (tasks / tall).clamp(1, most);
@@ -53,7 +53,7 @@ impl Direct {
 
     /// Elements of workspace one worker needs.
     pub(crate) fn workspace<T: Real>(&self, kernels: &Kernels<T>) -> usize {
-        if self.pack { self.kc * kernels.mr() * TOGETHER } else { 0 }
+        if self.pack { self.kc * kernels.mr() * PANELS_PER_COPY } else { 0 }
     }
 
     /// Number of independent tasks.
@@ -86,7 +86,7 @@ impl Direct {
         let mr = kernels.mr();
         let mut i0 = i0;
         while i0 < i_end {
-            let i1 = i_end.min(i0 + TOGETHER * mr);
+            let i1 = i_end.min(i0 + PANELS_PER_COPY * mr);
             let mut k = 0;
             while k < p.k {
                 let len = self.kc.min(p.k - k);
@@ -116,7 +116,7 @@ impl Direct {
                 }
                 k += self.kc;
             }
-            i0 += TOGETHER * mr;
+            i0 += PANELS_PER_COPY * mr;
         }
     }
 }

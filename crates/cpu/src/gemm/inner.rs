@@ -1,7 +1,7 @@
 //! Products whose operands are contiguous along the contraction: vectors run along k, and sums end in a lane sum.
 
 use super::blocked::part;
-use super::direct::TASK;
+use super::direct::TASK_MULTIPLICATIONS;
 use super::kernel::Dots;
 use super::pack::pack;
 use super::plan::{Matrices, Problem};
@@ -26,7 +26,7 @@ impl Inner {
     /// Chooses the cuts for a product.
     pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Inner {
         let dr = kernels.dr;
-        let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
+        let tasks = (p.m * p.n * p.k / TASK_MULTIPLICATIONS).clamp(1, 32);
         Inner {
             kc: part(p.k, 4096, kernels.lanes),
             dr,

@@ -9,7 +9,7 @@ use super::simd::Simd;
 ///
 /// The sum runs over `rows` × `len` terms: `a` and `b` move by their step after each term and by their skip after each
 /// row, so that a contraction over the pixels of an image needs no copy of it.
-pub(crate) struct Tile<T> {
+pub(crate) struct GemmTile<T> {
     /// Number of rows of terms.
     pub rows: usize,
     /// Terms in a row.
@@ -41,10 +41,10 @@ pub(crate) struct Tile<T> {
 /// A tile of `MV` vectors by `NR` columns; `UNIT` takes `b_col` as 1.
 ///
 /// # Safety
-/// All addresses the formula of [`Tile`] names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula of [`GemmTile`] names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
-pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT: bool>(t: &Tile<S::T>) {
+pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT: bool>(t: &GemmTile<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay below `last`.
     unsafe {
         let full = t.last == S::LANES;
@@ -175,7 +175,7 @@ where
 }
 
 /// A transposed copy: dst[j·dst_row + i] = src[i·src_row + j] for i < rows, j < cols, both at most `LANES`.
-pub(crate) struct Block<T> {
+pub(crate) struct BlockCopy<T> {
     /// First source element.
     pub src: *const T,
     /// Distance between source rows.
@@ -190,13 +190,13 @@ pub(crate) struct Block<T> {
     pub dst_row: isize,
 }
 
-/// See [`Block`].
+/// See [`BlockCopy`].
 ///
 /// # Safety
 /// All addresses the formula names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
-pub(crate) unsafe fn transpose<S: Simd>(t: &Block<S::T>) {
+pub(crate) unsafe fn transpose<S: Simd>(t: &BlockCopy<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay inside the block.
     unsafe {
         let mut r = [S::zero(); 16];
@@ -227,12 +227,12 @@ pub(crate) unsafe fn transpose<S: Simd>(t: &Block<S::T>) {
     }
 }
 
-/// Rows copied as they are: dst[i·dst_row + j] = src[i·src_row + j] for i < rows, j < cols of a [`Block`].
+/// Rows copied as they are: dst[i·dst_row + j] = src[i·src_row + j] for i < rows, j < cols of a [`BlockCopy`].
 ///
 /// # Safety
 /// All addresses the formula names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
-pub(crate) unsafe fn copy<S: Simd>(t: &Block<S::T>) {
+pub(crate) unsafe fn copy<S: Simd>(t: &BlockCopy<S::T>) {
     // SAFETY: the caller's promise; the masked tail stays inside the row.
     unsafe {
         let whole = t.cols - t.cols % S::LANES;

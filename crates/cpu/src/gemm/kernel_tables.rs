@@ -1,12 +1,12 @@
 //! Tables of the innermost loops by instruction set.
 
-use crate::gemm::kernel::{Block, Dots, Patch, Tile, copy, dots, patch, tile, transpose};
+use crate::gemm::kernel::{BlockCopy, Dots, GemmTile, Patch, copy, dots, patch, tile, transpose};
 use crate::gemm::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::x86::{Avx2, Avx512};
 use crate::isa::Isa;
 
-type TileFn<T> = unsafe fn(&Tile<T>);
+type TileFn<T> = unsafe fn(&GemmTile<T>);
 type DotsFn<T> = unsafe fn(&Dots<T>);
 
 /// The kernels of one element type on one kind of machine.
@@ -23,8 +23,8 @@ pub struct Kernels<T: 'static> {
     tiles: [[&'static [TileFn<T>]; 2]; 2],
     /// By rows − 1, columns − 1.
     dots: &'static [&'static [DotsFn<T>]],
-    transpose: unsafe fn(&Block<T>),
-    copy: unsafe fn(&Block<T>),
+    transpose: unsafe fn(&BlockCopy<T>),
+    copy: unsafe fn(&BlockCopy<T>),
     patch: unsafe fn(&Patch<'_, T>),
 }
 
@@ -40,9 +40,9 @@ impl<T> Kernels<T> {
     /// Runs a tile of `rows` ≤ `mr()` by `cols` ≤ `nr`; `t.last` is set here.
     ///
     /// # Safety
-    /// See [`Tile`].
+    /// See [`GemmTile`].
     #[inline]
-    pub(crate) unsafe fn tile(&self, rows: usize, cols: usize, mut t: Tile<T>) {
+    pub(crate) unsafe fn tile(&self, rows: usize, cols: usize, mut t: GemmTile<T>) {
         // One vector or two, found without a division.
         let vectors = 1 + usize::from(rows > self.lanes);
         t.last = rows - (vectors - 1) * self.lanes;
@@ -63,9 +63,9 @@ impl<T> Kernels<T> {
     /// Copies a block of at most `lanes` × `lanes` elements transposed.
     ///
     /// # Safety
-    /// See [`Block`].
+    /// See [`BlockCopy`].
     #[inline]
-    pub(crate) unsafe fn transpose(&self, t: &Block<T>) {
+    pub(crate) unsafe fn transpose(&self, t: &BlockCopy<T>) {
         // SAFETY: passed on.
         unsafe { (self.transpose)(t) }
     }
@@ -85,7 +85,7 @@ impl<T> Kernels<T> {
     /// # Safety
     /// See [`copy`].
     #[inline]
-    pub(crate) unsafe fn copy(&self, t: &Block<T>) {
+    pub(crate) unsafe fn copy(&self, t: &BlockCopy<T>) {
         // SAFETY: passed on.
         unsafe { (self.copy)(t) }
     }
@@ -104,7 +104,7 @@ pub trait Real:
 macro_rules! wrappers {
     ($tile:ident, $dots:ident, $transpose:ident, $copy:ident, $patch:ident $(, $feature:literal)?) => {
         $(#[target_feature(enable = $feature)])?
-        unsafe fn $tile<S: Simd, const V: usize, const N: usize, const UNIT: bool>(t: &Tile<S::T>) {
+        unsafe fn $tile<S: Simd, const V: usize, const N: usize, const UNIT: bool>(t: &GemmTile<S::T>) {
             // SAFETY: passed on; the features are the wrapper's.
             unsafe { tile::<S, V, N, UNIT>(t) }
         }
@@ -117,12 +117,12 @@ macro_rules! wrappers {
             unsafe { dots::<S, R, C>(t) }
         }
         $(#[target_feature(enable = $feature)])?
-        unsafe fn $transpose<S: Simd>(t: &Block<S::T>) {
+        unsafe fn $transpose<S: Simd>(t: &BlockCopy<S::T>) {
             // SAFETY: passed on.
             unsafe { transpose::<S>(t) }
         }
         $(#[target_feature(enable = $feature)])?
-        unsafe fn $copy<S: Simd>(t: &Block<S::T>) {
+        unsafe fn $copy<S: Simd>(t: &BlockCopy<S::T>) {
             // SAFETY: passed on.
             unsafe { copy::<S>(t) }
         }

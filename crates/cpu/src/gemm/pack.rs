@@ -1,10 +1,10 @@
 //! Moves matrix elements between strided memory and the contiguous panels the kernels read.
 
-use super::kernel::Block;
+use super::kernel::BlockCopy;
 use crate::gemm::kernel_tables::{Kernels, Real};
 
 /// Elements a tile of C can have, on any machine.
-pub(crate) const TILE: usize = 512;
+pub(crate) const MAX_TILE_ELEMENTS: usize = 512;
 
 /// Packs one panel: dst[k·dst_row + i] = src[i·step_i + k·step_k] for i < width, k < len.
 ///
@@ -23,11 +23,11 @@ pub(crate) unsafe fn pack<T: Real>(
     // SAFETY: the caller's promise; blocks are cut off at `width` and `len`.
     unsafe {
         if step_i == 1 {
-            kernels.copy(&Block { src, src_row: step_k, rows: len, cols: width, dst, dst_row: dst_row as isize });
+            kernels.copy(&BlockCopy { src, src_row: step_k, rows: len, cols: width, dst, dst_row: dst_row as isize });
         } else if step_k == 1 && width > 1 {
             for k in (0..len).step_by(l) {
                 for i in (0..width).step_by(l) {
-                    kernels.transpose(&Block {
+                    kernels.transpose(&BlockCopy {
                         src: src.offset(i as isize * step_i + k as isize),
                         src_row: step_i,
                         rows: l.min(width - i),
@@ -67,7 +67,7 @@ pub(crate) unsafe fn unpack<T: Real>(
             let l = kernels.lanes;
             for j in (0..cols).step_by(l) {
                 for i in (0..height).step_by(l) {
-                    kernels.transpose(&Block {
+                    kernels.transpose(&BlockCopy {
                         src: tile.add(j * height + i),
                         src_row: height as isize,
                         rows: l.min(cols - j),

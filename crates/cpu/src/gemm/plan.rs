@@ -4,7 +4,7 @@
 use super::batch::{BatchAxis, Walk, merge};
 use super::blocked::Blocked;
 use super::choose::choose;
-use super::direct::{Direct, TASK};
+use super::direct::{Direct, TASK_MULTIPLICATIONS};
 use super::inner::Inner;
 use super::split::Split;
 use crate::gemm::kernel_tables::{Kernels, Real};
@@ -13,7 +13,7 @@ use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 
 /// A product of fewer multiplications than this, about twenty microseconds of work, wakes nobody.
-const BRIEF: usize = 1 << 20;
+const BRIEF_MULTIPLICATIONS: usize = 1 << 20;
 
 fn launch(team: &Team, brief: bool, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
     if brief { team.run_briefly(tasks, task) } else { team.run_with(tasks, task) }
@@ -103,7 +103,7 @@ impl<T> Matrices<T> {
 
 /// How one product is computed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Method {
+pub(crate) enum GemmMethod {
     /// C has no element.
     Nothing,
     /// The sum is empty.
@@ -120,7 +120,7 @@ pub struct GemmPlan<T: Real> {
     kernels: &'static Kernels<T>,
     problem: Problem,
     swap: bool,
-    method: Method,
+    method: GemmMethod,
     axes: Vec<BatchAxis>,
     batches: usize,
     /// Products of one task, where tasks are whole products; 0 where the team works inside one product.
@@ -162,11 +162,11 @@ impl<T: Real> GemmPlan<T> {
         }
         let batches: usize = axes.iter().map(|x| x.len).product();
         let (swap, method) = if p.m * p.n * batches == 0 {
-            (false, Method::Nothing)
+            (false, GemmMethod::Nothing)
         } else if p.k == 0 {
-            (false, Method::Zero)
+            (false, GemmMethod::Zero)
         } else if p.m * p.n * p.k <= 32 {
-            (false, Method::Tiny)
+            (false, GemmMethod::Tiny)
         } else {
             let straight = choose(kernels, &p);
             let turned = choose(kernels, &p.swapped());
@@ -179,18 +179,18 @@ impl<T: Real> GemmPlan<T> {
         }
         let work = (p.m * p.n * p.k).max(1);
         let alone = match method {
-            Method::Nothing => false,
-            Method::Zero | Method::Tiny => true,
-            Method::Direct(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
-            Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
-            Method::Blocked(_) => batches >= 16 && work < 1 << 26,
+            GemmMethod::Nothing => false,
+            GemmMethod::Zero | GemmMethod::Tiny => true,
+            GemmMethod::Direct(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
+            GemmMethod::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
+            GemmMethod::Blocked(_) => batches >= 16 && work < 1 << 26,
         };
         let method = match method {
-            Method::Direct(d) if alone => Method::Direct(d.whole(&p)),
+            GemmMethod::Direct(d) if alone => GemmMethod::Direct(d.whole(&p)),
             _ => method,
         };
         // Sixty-four tasks at most; at least a task's worth of work in each.
-        let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
+        let group = if alone { (TASK_MULTIPLICATIONS / work).max(batches / 64).max(1) } else { 0 };
         let split = Split::new(spec, isa).map(Box::new);
         Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group, split })
     }
@@ -202,7 +202,7 @@ impl<T: Real> GemmPlan<T> {
         }
         let copies = if self.group > 0 { threads.max(1) } else { 1 };
         let elements = match self.method {
-            Method::Direct(_) => self.room() * threads.max(1),
+            GemmMethod::Direct(_) => self.room() * threads.max(1),
             _ => self.room() * copies,
         };
         if elements == 0 { 0 } else { elements * size_of::<T>() + 64 }
@@ -212,10 +212,10 @@ impl<T: Real> GemmPlan<T> {
     fn room(&self) -> usize {
         let p = &self.problem;
         let elements = match self.method {
-            Method::Nothing | Method::Zero | Method::Tiny => 0,
-            Method::Direct(d) => d.workspace(self.kernels),
-            Method::Inner(d) => d.workspace(p),
-            Method::Blocked(d) => d.workspace(p),
+            GemmMethod::Nothing | GemmMethod::Zero | GemmMethod::Tiny => 0,
+            GemmMethod::Direct(d) => d.workspace(self.kernels),
+            GemmMethod::Inner(d) => d.workspace(p),
+            GemmMethod::Blocked(d) => d.workspace(p),
         };
         elements.next_multiple_of(64)
     }
@@ -237,12 +237,12 @@ impl<T: Real> GemmPlan<T> {
             return None;
         }
         let (tasks, first) = match self.method {
-            Method::Nothing => return None,
+            GemmMethod::Nothing => return None,
             _ if self.group > 0 => (1, (p.m, p.n)),
-            Method::Zero | Method::Tiny => return None,
-            Method::Direct(d) => (d.tasks(p), d.range(p, 0).1),
-            Method::Inner(d) => (d.tasks(p), (d.range(p, 0).1, p.n)),
-            Method::Blocked(d) => (d.tasks(p), d.task(p)),
+            GemmMethod::Zero | GemmMethod::Tiny => return None,
+            GemmMethod::Direct(d) => (d.tasks(p), d.range(p, 0).1),
+            GemmMethod::Inner(d) => (d.tasks(p), (d.range(p, 0).1, p.n)),
+            GemmMethod::Blocked(d) => (d.tasks(p), d.task(p)),
         };
         let stretch = Piece::new(p, 0, 0, (0, 0), first).length;
         Some(Pieces { count: self.batches * tasks, whole: self.group > 0, stretch })
@@ -287,7 +287,7 @@ impl<T: Real> GemmPlan<T> {
             });
             return;
         }
-        let brief = p.m * p.n * p.k < BRIEF;
+        let brief = p.m * p.n * p.k < BRIEF_MULTIPLICATIONS;
         let mut walk = Walk::at(&self.axes, 0);
         for batch in 0..self.batches {
             let x = x.moved(&walk);
@@ -300,13 +300,13 @@ impl<T: Real> GemmPlan<T> {
             // SAFETY: the caller's promise; tasks write to separate places, workers have separate rooms.
             unsafe {
                 match self.method {
-                    Method::Nothing | Method::Zero | Method::Tiny => {}
-                    Method::Direct(d) => launch(team, brief, d.tasks(p), &|task, worker| {
+                    GemmMethod::Nothing | GemmMethod::Zero | GemmMethod::Tiny => {}
+                    GemmMethod::Direct(d) => launch(team, brief, d.tasks(p), &|task, worker| {
                         d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
                         let (start, end) = d.range(p, task);
                         complete(d.tasks(p), task, start, end, worker);
                     }),
-                    Method::Inner(d) => {
+                    GemmMethod::Inner(d) => {
                         d.prepare(kernels, p, &x, work.c());
                         launch(team, brief, d.tasks(p), &|task, worker| {
                             d.task(kernels, p, task, &x, work.c());
@@ -314,7 +314,7 @@ impl<T: Real> GemmPlan<T> {
                             complete(d.tasks(p), task, (first, 0), (end, p.n), worker);
                         });
                     }
-                    Method::Blocked(d) => {
+                    GemmMethod::Blocked(d) => {
                         let (team, tasks) = (Some(team).filter(|_| !brief), d.tasks(p));
                         d.run(kernels, p, team, x, work.c(), &|task, start, end, worker| {
                             complete(tasks, task, start, end, worker);
@@ -335,8 +335,8 @@ impl<T: Real> GemmPlan<T> {
         // SAFETY: the caller's promise.
         unsafe {
             match self.method {
-                Method::Nothing => {}
-                Method::Zero => {
+                GemmMethod::Nothing => {}
+                GemmMethod::Zero => {
                     if !p.accumulate {
                         for i in 0..p.m {
                             for j in 0..p.n {
@@ -345,7 +345,7 @@ impl<T: Real> GemmPlan<T> {
                         }
                     }
                 }
-                Method::Tiny => {
+                GemmMethod::Tiny => {
                     for i in 0..p.m {
                         for j in 0..p.n {
                             let c = x.c_at(p, i, j);
@@ -358,12 +358,12 @@ impl<T: Real> GemmPlan<T> {
                     }
                 }
                 // Planned as one task.
-                Method::Direct(d) => d.task(kernels, p, 0, x, work),
-                Method::Inner(d) => {
+                GemmMethod::Direct(d) => d.task(kernels, p, 0, x, work),
+                GemmMethod::Inner(d) => {
                     d.prepare(kernels, p, x, work);
                     (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work));
                 }
-                Method::Blocked(d) => d.run(kernels, p, None, *x, work, &|_, _, _, _| {}),
+                GemmMethod::Blocked(d) => d.run(kernels, p, None, *x, work, &|_, _, _, _| {}),
             }
         }
     }

@@ -2,7 +2,7 @@
 //! into a slab of its own, and the slabs are added in order.
 
 use super::batch::BatchAxis;
-use super::direct::TASK;
+use super::direct::TASK_MULTIPLICATIONS;
 use super::plan::{GemmPlan, GemmSpec, Strides};
 use crate::gemm::kernel_tables::Real;
 use crate::isa::Isa;
@@ -22,13 +22,13 @@ pub(crate) struct Split<T: Real> {
 }
 
 /// Least length of a chunk.
-const CHUNK: usize = 1024;
+const MIN_CHUNK_TERMS: usize = 1024;
 
 impl<T: Real> Split<T> {
     /// Cuts a product, or leaves it whole where that does not pay.
     pub(crate) fn new(spec: &GemmSpec, isa: Isa) -> Option<Split<T>> {
         let (m, n) = (spec.m, spec.n);
-        let chunks = (spec.k / CHUNK).min(16).min(m * n * spec.k / (2 * TASK));
+        let chunks = (spec.k / MIN_CHUNK_TERMS).min(16).min(m * n * spec.k / (2 * TASK_MULTIPLICATIONS));
         // Larger results have enough tiles to share.
         if chunks < 2 || m * n > 64 * 64 || spec.batch.iter().any(|x| x.len != 1) {
             return None;

@@ -11,17 +11,12 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod basic;
-mod erf;
-mod exp;
 #[cfg(target_arch = "x86_64")]
 mod float_vector;
-mod log;
 mod maps;
+mod math;
 mod moves;
-mod poly;
 mod portable;
-mod pow;
 mod random;
 mod rows;
 mod scalar_loop;
@@ -29,7 +24,6 @@ mod simd;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod trig;
 
 pub use crate::isa::Isa;
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};

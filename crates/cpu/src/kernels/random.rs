@@ -12,14 +12,14 @@ use bilevel_graph::{DType, RandomKind};
 
 /// Where a draw is read from.
 #[derive(Clone, Copy)]
-pub(crate) struct Source {
+pub(crate) struct DrawKey {
     pub key: [u32; 2],
     pub counter: u32,
     pub stream: u32,
 }
 
 /// What is made of the blocks.
-pub(crate) trait Draw<W: Words> {
+pub(crate) trait Distribution<W: Words> {
     /// The type of an element.
     type Elem: Copy + Default;
     /// Elements a block gives: 4 or 2.
@@ -30,12 +30,12 @@ pub(crate) trait Draw<W: Words> {
     /// There is room for `W::LANES`·`EACH` elements at `dst`.
     unsafe fn write(words: [W; 4], dst: *mut Self::Elem);
     /// The specification, for draws too short to fill a register.
-    fn short(from: Source, first: u64, dst: &mut [Self::Elem]);
+    fn short(from: DrawKey, first: u64, dst: &mut [Self::Elem]);
 }
 
 /// The four words of blocks b, b + 1, …, one block a lane, in vectors of the type of `like`.
 #[inline(always)]
-fn philox<W: Words>(like: W, from: Source, block: u64) -> [W; 4] {
+fn philox<W: Words>(like: W, from: DrawKey, block: u64) -> [W; 4] {
     let index = like.iota().add64(like.all(block));
     let [mut a, mut b] = [index, index.shr64::<32>()];
     let [mut c, mut d] = [like.all(from.counter as u64), like.all(from.stream as u64)];
@@ -61,7 +61,7 @@ fn join<W: Words>(low: W, high: W) -> W {
 /// # Safety
 /// There is room for n elements at `dst`, and the machine has the instruction set of `W`.
 #[inline(always)]
-pub(crate) unsafe fn fill<W: Words, D: Draw<W>>(from: Source, first: u64, dst: *mut D::Elem, n: usize) {
+pub(crate) unsafe fn fill<W: Words, D: Distribution<W>>(from: DrawKey, first: u64, dst: *mut D::Elem, n: usize) {
     // A chunk is what one round of registers gives; its store runs straight into dst where it fits.
     let chunk = W::LANES * D::EACH;
     if n <= D::EACH {
@@ -134,7 +134,7 @@ fn turn<V: Float, const N: usize>(f: V, odd: V::Mask, signs: [V; 2], sin: &[V::E
 
 /// Standard normal f32: lanes hold words 0 and 2 of each block in one register, 1 and 3 in the other.
 pub(crate) struct NormalF32;
-impl<W: Words> Draw<W> for NormalF32 {
+impl<W: Words> Distribution<W> for NormalF32 {
     type Elem = f32;
     const EACH: usize = 4;
 
@@ -160,7 +160,7 @@ impl<W: Words> Draw<W> for NormalF32 {
     }
 
     #[inline(always)]
-    fn short(s: Source, first: u64, dst: &mut [f32]) {
+    fn short(s: DrawKey, first: u64, dst: &mut [f32]) {
         bilevel_graph::random::fill_normal_f32(s.key, s.counter, s.stream, first, dst);
     }
 }
@@ -184,7 +184,7 @@ fn large_to_f64<W: Words>(k: W) -> W::F64 {
 
 /// Standard normal f64: one double word gives the radius, the other the angle.
 pub(crate) struct NormalF64;
-impl<W: Words> Draw<W> for NormalF64 {
+impl<W: Words> Distribution<W> for NormalF64 {
     type Elem = f64;
     const EACH: usize = 2;
 
@@ -208,7 +208,7 @@ impl<W: Words> Draw<W> for NormalF64 {
     }
 
     #[inline(always)]
-    fn short(s: Source, first: u64, dst: &mut [f64]) {
+    fn short(s: DrawKey, first: u64, dst: &mut [f64]) {
         bilevel_graph::random::fill_normal_f64(s.key, s.counter, s.stream, first, dst);
     }
 }
@@ -221,7 +221,7 @@ fn in_order<W: Words>([w0, w1, w2, w3]: [W; 4]) -> (W, W) {
 
 /// Uniform f32.
 pub(crate) struct UniformF32;
-impl<W: Words> Draw<W> for UniformF32 {
+impl<W: Words> Distribution<W> for UniformF32 {
     type Elem = f32;
     const EACH: usize = 4;
 
@@ -237,14 +237,14 @@ impl<W: Words> Draw<W> for UniformF32 {
     }
 
     #[inline(always)]
-    fn short(s: Source, first: u64, dst: &mut [f32]) {
+    fn short(s: DrawKey, first: u64, dst: &mut [f32]) {
         bilevel_graph::random::fill_uniform_f32(s.key, s.counter, s.stream, first, dst);
     }
 }
 
 /// Uniform f64.
 pub(crate) struct UniformF64;
-impl<W: Words> Draw<W> for UniformF64 {
+impl<W: Words> Distribution<W> for UniformF64 {
     type Elem = f64;
     const EACH: usize = 2;
 
@@ -260,14 +260,14 @@ impl<W: Words> Draw<W> for UniformF64 {
     }
 
     #[inline(always)]
-    fn short(s: Source, first: u64, dst: &mut [f64]) {
+    fn short(s: DrawKey, first: u64, dst: &mut [f64]) {
         bilevel_graph::random::fill_uniform_f64(s.key, s.counter, s.stream, first, dst);
     }
 }
 
 /// Random bits.
-pub(crate) struct Bits;
-impl<W: Words> Draw<W> for Bits {
+pub(crate) struct RandomBits;
+impl<W: Words> Distribution<W> for RandomBits {
     type Elem = i32;
     const EACH: usize = 4;
 
@@ -282,7 +282,7 @@ impl<W: Words> Draw<W> for Bits {
     }
 
     #[inline(always)]
-    fn short(s: Source, first: u64, dst: &mut [i32]) {
+    fn short(s: DrawKey, first: u64, dst: &mut [i32]) {
         bilevel_graph::random::fill_bits(s.key, s.counter, s.stream, first, dst);
     }
 }
@@ -292,7 +292,7 @@ macro_rules! draws {
     ($name:ident, $words:ty, $feature:meta) => {
         pub(crate) fn $name(kind: RandomKind, dtype: DType) -> Option<RandomFn> {
             #[$feature]
-            unsafe fn of<D: Draw<$words>>(
+            unsafe fn of<D: Distribution<$words>>(
                 dst: *mut u8,
                 key: [u32; 2],
                 counter: u32,
@@ -301,14 +301,14 @@ macro_rules! draws {
                 n: usize,
             ) {
                 // SAFETY: this function is called only where its features are, with room for n elements at `dst`.
-                unsafe { fill::<$words, D>(Source { key, counter, stream }, first, dst.cast(), n) }
+                unsafe { fill::<$words, D>(DrawKey { key, counter, stream }, first, dst.cast(), n) }
             }
             Some(match (kind, dtype) {
                 (RandomKind::Normal, DType::F32) => of::<NormalF32>,
                 (RandomKind::Normal, DType::F64) => of::<NormalF64>,
                 (RandomKind::Uniform, DType::F32) => of::<UniformF32>,
                 (RandomKind::Uniform, DType::F64) => of::<UniformF64>,
-                (RandomKind::Bits, DType::I32) => of::<Bits>,
+                (RandomKind::Bits, DType::I32) => of::<RandomBits>,
                 _ => return None,
             })
         }

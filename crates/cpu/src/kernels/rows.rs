@@ -10,7 +10,7 @@
 use super::simd::Num;
 
 /// Longest run summed in lanes before the partial sum is put aside: keeps the error of very long rows small.
-const RUN: usize = 4096;
+const MAX_RUN: usize = 4096;
 
 /// How a row is combined.
 pub(crate) trait Fold<V: Num> {
@@ -182,10 +182,10 @@ unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(row
     // SAFETY: no run goes beyond element l.
     unsafe {
         let mut from = 0;
-        let mut total = F::lanes(run::<V, F, R, K>(row, 0, l.min(RUN)));
-        while from + RUN < l {
-            from += RUN;
-            let next = F::lanes(run::<V, F, R, K>(row, from, l.min(from + RUN)));
+        let mut total = F::lanes(run::<V, F, R, K>(row, 0, l.min(MAX_RUN)));
+        while from + MAX_RUN < l {
+            from += MAX_RUN;
+            let next = F::lanes(run::<V, F, R, K>(row, from, l.min(from + MAX_RUN)));
             total = <F as Fold<V::Elem>>::two(total, next);
         }
         total
@@ -210,7 +210,7 @@ unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
     // most there are.
     unsafe {
         let mut i = 0;
-        if V::LANES > 1 && l <= RUN {
+        if V::LANES > 1 && l <= MAX_RUN {
             let start = V::splat(<F as Fold<V>>::START);
             let mut rows = [start; 16];
             while i + V::LANES <= r {

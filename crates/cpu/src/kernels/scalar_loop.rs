@@ -6,13 +6,13 @@ use super::{Arity, BinaryFn, UnaryFn};
 use bilevel_graph::{BinaryOp, DType, UnaryOp, scalar};
 
 /// A float type, whose numbers are all f64s.
-pub(crate) trait Float: Copy {
+pub(crate) trait ScalarFloat: Copy {
     const DTYPE: DType;
     fn wide(self) -> f64;
     fn of(x: f64) -> Self;
 }
 
-impl Float for f32 {
+impl ScalarFloat for f32 {
     const DTYPE: DType = DType::F32;
     fn wide(self) -> f64 {
         self.into()
@@ -22,7 +22,7 @@ impl Float for f32 {
     }
 }
 
-impl Float for f64 {
+impl ScalarFloat for f64 {
     const DTYPE: DType = DType::F64;
     fn wide(self) -> f64 {
         self
@@ -40,7 +40,7 @@ const _: () = assert!(UnaryOp::COUNT <= MAX_OPS && BinaryOp::COUNT <= MAX_OPS);
 ///
 /// # Safety
 /// n elements are behind each pointer.
-unsafe fn map1<T: Float, const OP: usize>(dst: *mut u8, a: *const u8, n: usize) {
+unsafe fn map1<T: ScalarFloat, const OP: usize>(dst: *mut u8, a: *const u8, n: usize) {
     let op = const { UnaryOp::ALL[OP % UnaryOp::COUNT] };
     let (dst, a) = (dst.cast::<T>(), a.cast::<T>());
     for i in 0..n {
@@ -53,7 +53,7 @@ unsafe fn map1<T: Float, const OP: usize>(dst: *mut u8, a: *const u8, n: usize) 
 ///
 /// # Safety
 /// n elements, or the one of a scalar operand, are behind each pointer.
-unsafe fn map2<T: Float, const A: usize, const B: usize, const OP: usize>(
+unsafe fn map2<T: ScalarFloat, const A: usize, const B: usize, const OP: usize>(
     dst: *mut u8,
     a: *const u8,
     b: *const u8,
@@ -80,13 +80,13 @@ macro_rules! table {
 }
 
 /// The kernel of a function of one number.
-pub(crate) fn unary<T: Float>(op: UnaryOp) -> UnaryFn {
+pub(crate) fn unary<T: ScalarFloat>(op: UnaryOp) -> UnaryFn {
     let table: [UnaryFn; MAX_OPS] = table!(map1::<T>);
     table[op as usize]
 }
 
 /// The kernel of a function of two numbers.
-pub(crate) fn binary<T: Float>(op: BinaryOp, a: Arity, b: Arity) -> BinaryFn {
+pub(crate) fn binary<T: ScalarFloat>(op: BinaryOp, a: Arity, b: Arity) -> BinaryFn {
     let table: [BinaryFn; MAX_OPS] = match (a, b) {
         (Arity::Tile, Arity::Tile) => table!(map2::<T, 1, 1>),
         (Arity::Tile, Arity::Scalar) => table!(map2::<T, 1, 0>),

@@ -78,7 +78,8 @@ macro_rules! target {
             use super::super::simd::Num;
             use super::super::$narrower as narrower;
             use super::super::$own::{F32s as F32, F64s as F64, I32s as I32};
-            use super::super::{basic, erf, exp, log, pow, scalar_loop, trig};
+            use super::super::math::{basic, erf, exp, log, pow, trig};
+            use super::super::scalar_loop;
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};
             use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp};
 

@@ -5,7 +5,7 @@ use bilevel_graph::{Error, ErrorKind, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 /// Size of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Asks the system to back these bytes with huge pages: matrix products walk memory with strides of a page and more, and
 /// spend their time on address translation otherwise. A system that does not know them may say no.
@@ -23,7 +23,7 @@ fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
 fn ask_for_huge_pages(_: *mut u8, _: usize) {}
 
 /// Below this the system is not asked how much there is.
-const LARGE: usize = 1 << 28;
+const MIN_CHECKED_BYTES: usize = 1 << 28;
 
 /// Bytes that can be had without swapping, where the system says so. It would promise more than it has, and end the process
 /// when it cannot keep the promise.
@@ -57,10 +57,10 @@ impl Block {
     /// the system gives pages that are zeroed when first touched, and a large block costs nothing before the first run.
     pub fn new(bytes: usize) -> Result<Self> {
         let refuse = || Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: free_bytes() });
-        if bytes >= LARGE && free_bytes().is_some_and(|free| bytes as u64 > free) {
+        if bytes >= MIN_CHECKED_BYTES && free_bytes().is_some_and(|free| bytes as u64 > free) {
             return Err(refuse());
         }
-        let align = if bytes < HUGE { ALIGN } else { HUGE };
+        let align = if bytes < HUGE_PAGE_BYTES { ALIGN } else { HUGE_PAGE_BYTES };
         let size = bytes.checked_add(2 * align).ok_or_else(refuse)?;
         let layout = Layout::array::<u8>(size).map_err(|_| refuse())?;
         // SAFETY: the layout is not empty.
@@ -69,7 +69,7 @@ impl Block {
             return Err(refuse());
         }
         let start = allocation.wrapping_add(allocation.align_offset(align).min(align));
-        if align == HUGE {
+        if align == HUGE_PAGE_BYTES {
             ask_for_huge_pages(start, bytes);
         }
         Ok(Block { allocation, layout, start, bytes })

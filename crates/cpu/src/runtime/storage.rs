@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes worth a task of their own.
-const TASK: usize = 1 << 20;
+const TASK_BYTES: usize = 1 << 20;
 
 /// The memory of one buffer.
 pub(crate) struct CpuStorage {
@@ -38,11 +38,11 @@ impl CpuStorage {
     /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads where there are many.
     fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
         // Most are single numbers, for which a team is much ado.
-        if bytes <= TASK {
+        if bytes <= TASK_BYTES {
             return work(0, bytes);
         }
-        self.team.run(bytes.div_ceil(TASK), &|task| {
-            work(task * TASK, TASK.min(bytes - task * TASK));
+        self.team.run(bytes.div_ceil(TASK_BYTES), &|task| {
+            work(task * TASK_BYTES, TASK_BYTES.min(bytes - task * TASK_BYTES));
         });
     }
 

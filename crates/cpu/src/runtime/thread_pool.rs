@@ -31,7 +31,7 @@ struct Job {
 #[repr(align(128))]
 struct Alone<T>(T);
 
-struct Shared {
+struct TeamState {
     state: Alone<AtomicU64>,
     next: Alone<AtomicUsize>,
     job: std::cell::UnsafeCell<Job>,
@@ -43,11 +43,11 @@ struct Shared {
 
 // SAFETY: `job` is written only by the one caller that holds `busy`, at a moment when `state` says closed and empty, and
 // read only by workers that joined afterwards; the SeqCst accesses to `state` order the two.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for TeamState {}
 // SAFETY: the raw pointer in `job` is only followed while the call that set it is on its caller's stack.
-unsafe impl Send for Shared {}
+unsafe impl Send for TeamState {}
 
-impl Shared {
+impl TeamState {
     /// Takes tasks until none is left. A panic stops the hand-out and is remembered for the caller.
     fn work(&self, job: Job, worker: usize) {
         // SAFETY: the caller of `run_with` keeps the closure alive until every joined worker has left.
@@ -114,7 +114,7 @@ impl Shared {
 
 /// A fixed set of threads that run numbered tasks together with the caller.
 pub struct Team {
-    shared: Arc<Shared>,
+    shared: Arc<TeamState>,
     busy: AtomicBool,
     handles: Vec<JoinHandle<()>>,
     wakers: Vec<Thread>,
@@ -126,7 +126,7 @@ impl Team {
     /// If the system refuses a thread, the team is smaller than asked.
     pub fn new(threads: usize) -> Team {
         let workers = threads.saturating_sub(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TeamState {
             state: Alone(AtomicU64::new(0)),
             next: Alone(AtomicUsize::new(0)),
             job: std::cell::UnsafeCell::new(Job { task: &|_: usize, _: usize| (), tasks: 0 }),

@@ -24,7 +24,7 @@ pub(crate) enum Code {
 
 /// dst = code(a, b, c), rounded to the type.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Instruction {
+pub(crate) struct ScalarInstruction {
     code: Code,
     dtype: DType,
     pub dst: u16,
@@ -69,7 +69,7 @@ pub(crate) enum Action {
     Select(u16, u16, u16, u16),
     LoadF64(u16, Address),
     StoreF64(u16, Address),
-    Compute(Instruction),
+    Compute(ScalarInstruction),
     Load(Transfer),
     Store(Transfer),
     Draw(u16),
@@ -109,7 +109,7 @@ pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
     if info.domain?.n != 1 {
         return None;
     }
-    let mut builder = Builder {
+    let mut builder = ScalarBuilder {
         around,
         group,
         found: Scalars { actions: vec![], draws: vec![], constants: vec![], registers: 0 },
@@ -127,7 +127,7 @@ pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
     Some(builder.found)
 }
 
-struct Builder<'a> {
+struct ScalarBuilder<'a> {
     around: &'a Surroundings<'a>,
     group: usize,
     found: Scalars,
@@ -137,7 +137,7 @@ struct Builder<'a> {
     constants: HashMap<u64, u16>,
 }
 
-impl Builder<'_> {
+impl ScalarBuilder<'_> {
     fn register(&mut self) -> Option<u16> {
         self.found.registers += 1;
         u16::try_from(self.found.registers - 1).ok()
@@ -208,7 +208,7 @@ impl Builder<'_> {
             Code::Binary(BinaryOp::Div) if node.dtype == DType::F64 => Action::Div(dst, at(0), at(1)),
             Code::Binary(BinaryOp::Le) => Action::LessEqual(dst, at(0), at(1)),
             Code::Select => Action::Select(dst, at(0), at(1), at(2)),
-            _ => Action::Compute(Instruction { code, dtype: node.dtype, dst, a: at(0), b: at(1), c: at(2) }),
+            _ => Action::Compute(ScalarInstruction { code, dtype: node.dtype, dst, a: at(0), b: at(1), c: at(2) }),
         });
         self.finish(id, dst);
         Some(())

@@ -201,7 +201,7 @@ impl TileProgram {
         }
     }
 
-    /// Runs the loop on one piece of the product it continues with.
+    /// Runs the loop on one piece of the product whose epilogue it is.
     ///
     /// # Safety
     /// As for [`run_task`](Self::run_task); the piece is complete, and its stretches are whole rows.

@@ -31,7 +31,7 @@ pub(crate) struct ConvCandidate {
 /// Returns the candidates for a geometry. The caller must not hold the scratch memory, because GEMMs may be autotuned.
 pub(crate) fn conv_candidates(device: &Arc<Device>, geometry: &Geometry) -> Vec<ConvCandidate> {
     let arrangements = arrangements(geometry);
-    let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MAX_PREPARATION[usize::from(geometry.narrow)]);
+    let (spent, most) = (&SPENT[usize::from(geometry.is_bf16())], MAX_PREPARATION[usize::from(geometry.is_bf16())]);
     if arrangements.is_empty() || Duration::from_nanos(spent.load(Ordering::Relaxed)) >= most {
         return vec![];
     }
@@ -112,11 +112,11 @@ fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
 mod tests {
     use super::*;
     use crate::autotune::bench::Trial;
-    use crate::conv::canonical::ConvPass;
+    use crate::conv::canonical::{ConvPass, ImageLayout};
     use crate::conv::im2col::tests::example;
-    use bilevel_gpu::codegen::Cell;
+    use bilevel_graph::Precision;
     use bilevel_graph::conformance::Dice;
-    use bilevel_graph::{DType, Precision};
+    use bilevel_plan::StorageType;
     use cudarc::driver::result::{memcpy_dtoh_sync, memcpy_htod_sync};
 
     #[test]
@@ -154,8 +154,8 @@ mod tests {
     }
 
     /// Returns integers as bytes, truncated to bf16 if necessary, which is exact.
-    fn written(cell: Cell, values: &[f32]) -> Vec<u8> {
-        let upper = 4 - cell.size();
+    fn written(storage: StorageType, values: &[f32]) -> Vec<u8> {
+        let upper = 4 - storage.size();
         values.iter().flat_map(|value| value.to_le_bytes().into_iter().skip(upper)).collect()
     }
 
@@ -169,12 +169,12 @@ mod tests {
         let [x, w, y] = geometry.bytes();
         let trial = Trial::new(device, [x, w, y, candidate.workspace])?;
         device.wait()?;
-        let (cell, which) = (geometry.cell(), [2, 0, 1][geometry.pass as usize]);
-        let mut out = written(cell, &vec![f32::NAN; values[which].len()]);
+        let (storage, which) = (geometry.storage, [2, 0, 1][geometry.pass as usize]);
+        let mut out = written(storage, &vec![f32::NAN; values[which].len()]);
         // SAFETY: the places are as long as the values; all copies wait, and nothing else runs.
         unsafe {
             for (place, values) in trial.places(0).into_iter().zip(values) {
-                memcpy_htod_sync(place, &written(cell, values)).map_err(wrong)?;
+                memcpy_htod_sync(place, &written(storage, values)).map_err(wrong)?;
             }
             memcpy_htod_sync(trial.places(0)[which], &out).map_err(wrong)?;
             candidate.start(device, trial.places(0), crate::runtime::device::QUEUE)?;
@@ -182,13 +182,13 @@ mod tests {
             memcpy_dtoh_sync(&mut out, trial.places(0)[which]).map_err(wrong)?;
         }
         let read = |bytes: &[u8]| bytes.iter().fold(0u32, |bits, &byte| bits >> 8 | u32::from(byte) << 24);
-        Ok(out.chunks_exact(cell.size()).map(|bytes| f32::from_bits(read(bytes))).collect())
+        Ok(out.chunks_exact(storage.size()).map(|bytes| f32::from_bits(read(bytes))).collect())
     }
 
     #[test]
     fn whole_numbers_are_written_as_the_bytes_a_gpu_reads() {
-        assert_eq!(written(Cell::Of(DType::F32), &[1.0, -3.0]), [0, 0, 0x80, 0x3f, 0, 0, 0x40, 0xc0]);
-        assert_eq!(written(Cell::Bf16, &[1.0, -3.0]), [0x80, 0x3f, 0x40, 0xc0]);
+        assert_eq!(written(StorageType::F32, &[1.0, -3.0]), [0, 0, 0x80, 0x3f, 0, 0, 0x40, 0xc0]);
+        assert_eq!(written(StorageType::Bf16, &[1.0, -3.0]), [0x80, 0x3f, 0x40, 0xc0]);
     }
 
     /// Geometries of a size: plain, with strides, and 1×1.
@@ -203,29 +203,38 @@ mod tests {
     #[ignore = "needs a GPU"]
     fn a_gpu_computes_the_convolution_in_every_arrangement() {
         use Arrangement::{ByImage, Together};
+        use ImageLayout::{Nchw, Nhwc};
         let device = Device::open(0).unwrap();
         let mut dice = Dice::new(7);
-        // Whether channels are last and operands narrow.
-        let orders =
-            [(false, false, Together), (false, false, ByImage), (true, false, Together), (true, true, Together)];
+        let orders = [
+            (Nchw, StorageType::F32, Together),
+            (Nchw, StorageType::F32, ByImage),
+            (Nhwc, StorageType::F32, Together),
+            (Nhwc, StorageType::Bf16, Together),
+        ];
         for (pass, [n, c, k, side]) in [ConvPass::Fprop, ConvPass::Dgrad, ConvPass::Wgrad]
             .into_iter()
             .flat_map(|pass| [[3, 8, 16, 8], [4, 12, 20, 5], [1, 16, 32, 7]].map(move |shape| (pass, shape)))
         {
-            for (last, narrow, arrangement) in orders {
+            for (layout, storage, arrangement) in orders {
                 if pass == ConvPass::Wgrad && arrangement == ByImage {
                     continue;
                 }
                 // bf16 channels come in whole loads.
-                let [c, k] = [c, k].map(|channels: usize| if narrow { channels.next_multiple_of(8) } else { channels });
+                let [c, k] =
+                    [c, k].map(
+                        |channels: usize| {
+                            if storage == StorageType::Bf16 { channels.next_multiple_of(8) } else { channels }
+                        },
+                    );
                 for geometry in examples(pass, [n, c, k, side]) {
-                    let geometry = Geometry { last, narrow, ..geometry };
+                    let geometry = Geometry { layout, storage, ..geometry };
                     let values = [geometry.x, geometry.w, geometry.y].map(|shape| {
                         (0..shape.iter().product()).map(|_| dice.below(9) as f32 - 4.0).collect::<Vec<f32>>()
                     });
                     let candidate = UncompiledCandidate::new(&geometry, arrangement).ready(&device).unwrap();
                     let made = computed(&device, &candidate, &geometry, &values).unwrap();
-                    let round = |x: f32| if narrow { Precision::Bf16.round(x) } else { x };
+                    let round = |x: f32| if storage == StorageType::Bf16 { Precision::Bf16.round(x) } else { x };
                     let right: Vec<f32> = expected(&geometry, &values).into_iter().map(round).collect();
                     assert_eq!(made, right, "{arrangement:?} of {geometry:?}");
                 }

@@ -95,8 +95,8 @@ mod tests {
         let launch = |number: usize, blocks: usize| {
             let mut code = Code::new(&CudaCpp);
             let place = Place { region: Region::Input(number), offset: 0 };
-            let (to, factor) = (code.in_out(place, DType::F32, 0), code.number(0.1 * number as f64, DType::F32));
-            code.with_blocks("for (U e = blockIdx.x; e < 100; e += ", format!(") {to}[e] *= {factor};"));
+            let (to, math) = (code.in_out(place, DType::F32, 0), code.number(0.1 * number as f64, DType::F32));
+            code.with_blocks("for (U e = blockIdx.x; e < 100; e += ", format!(") {to}[e] *= {math};"));
             code.launch([blocks, 2], 64)
         };
         let parts = [launch(1, 3), launch(2, 7)];

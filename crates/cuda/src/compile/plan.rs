@@ -4,9 +4,10 @@ use crate::compile::backend::CudaBackend;
 use crate::compile::step::Call;
 use crate::conv::cudnn::Dnn;
 use crate::target::gpu_target;
-use bilevel_gpu::compile::plan::MemoryBudget;
+use bilevel_gpu::compile::passes::GpuPipeline;
+use bilevel_gpu::compile::plan::PlannedBytes;
 use bilevel_graph::{Program, Result};
-use bilevel_plan::channels_last;
+use bilevel_plan::{Pass, Snapshot};
 
 /// Everything that a run needs except the memory itself.
 pub(crate) type Plan = bilevel_gpu::compile::plan::Plan<Call>;
@@ -14,20 +15,30 @@ pub(crate) type Plan = bilevel_gpu::compile::plan::Plan<Call>;
 /// Plans a valid program, with convolutions by cuDNN if given, and with fused attention if blocks have enough shared
 /// memory.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, fuses_attention: bool) -> Result<Plan> {
-    plan_with(program, dnn, fuses_attention, MemoryBudget::Relaxed)
+    plan_with(program, dnn, fuses_attention, &GpuPipeline::new())
 }
 
-/// As [`plan`], within a memory budget.
+/// As [`plan`], with these passes.
 pub(crate) fn plan_with(
     program: &Program,
     dnn: Option<&Dnn>,
     fuses_attention: bool,
-    budget: MemoryBudget,
+    passes: &GpuPipeline,
 ) -> Result<Plan> {
-    let rewritten = dnn.and_then(|_| channels_last(program));
-    let target = gpu_target(rewritten.is_some(), fuses_attention);
-    let program = rewritten.as_ref().unwrap_or(program);
-    bilevel_gpu::compile::plan::plan(program, &target, &CudaBackend { dnn }, budget)
+    let target = gpu_target(dnn.is_some(), fuses_attention);
+    bilevel_gpu::compile::plan::plan(program, &target, &CudaBackend { dnn }, passes)
+}
+
+/// Plans a program for a GPU with cuDNN, and shows what every pass leaves. No GPU is needed: convolutions are by kernels of
+/// our own.
+pub fn observe_passes(
+    program: &Program,
+    passes: &GpuPipeline,
+    mut show: impl FnMut(&'static Pass, &dyn Snapshot),
+) -> Result<PlannedBytes> {
+    program.validate()?;
+    let (target, backend) = (gpu_target(true, true), CudaBackend { dnn: None });
+    Ok(bilevel_gpu::compile::plan::observe(program, &target, &backend, passes, &mut show)?.bytes())
 }
 
 #[cfg(test)]

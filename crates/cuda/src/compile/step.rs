@@ -6,7 +6,7 @@ use bilevel_gpu::codegen::Arg;
 use bilevel_gpu::codegen::naive_gemm::AffineStore;
 use bilevel_gpu::compile::step::{Access, LibraryCall};
 use bilevel_graph::Precision;
-use bilevel_plan::Place;
+use bilevel_plan::{Place, StorageType};
 
 /// A library call.
 #[derive(Clone, Debug)]
@@ -73,30 +73,26 @@ impl LibraryCall for Call {
     }
 }
 
-/// The element type of a product's operands.
+/// How a product multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Factor {
-    /// f32.
-    F32,
-    /// f32 rounded to 10 mantissa bits by the multiplication.
-    Tf32,
-    /// IEEE fp16, which has as many mantissa bits.
-    Half,
-    /// bf16.
-    Bf16,
-    /// f64.
-    F64,
+pub(crate) struct GemmMath {
+    /// The storage type of the operands.
+    pub operands: StorageType,
+    /// The precision of the graph that it implements.
+    pub precision: Precision,
 }
 
-impl Factor {
-    /// Returns the precision of the graph that it implements.
-    pub fn precision(self) -> Precision {
-        match self {
-            Factor::F32 | Factor::F64 => Precision::Full,
-            Factor::Tf32 | Factor::Half => Precision::Tf32,
-            Factor::Bf16 => Precision::Bf16,
-        }
-    }
+impl GemmMath {
+    /// f32.
+    pub const F32: Self = GemmMath { operands: StorageType::F32, precision: Precision::Full };
+    /// f32 rounded to 10 mantissa bits by the multiplication.
+    pub const TF32: Self = GemmMath { operands: StorageType::F32, precision: Precision::Tf32 };
+    /// IEEE fp16, which has as many mantissa bits.
+    pub const F16: Self = GemmMath { operands: StorageType::F16, precision: Precision::Tf32 };
+    /// bf16.
+    pub const BF16: Self = GemmMath { operands: StorageType::Bf16, precision: Precision::Bf16 };
+    /// f64.
+    pub const F64: Self = GemmMath { operands: StorageType::F64, precision: Precision::Full };
 }
 
 /// One operand of a product as a column-major matrix, or a batch of them.
@@ -130,10 +126,10 @@ pub(crate) struct Gemm {
     pub k: usize,
     /// Number of products.
     pub batch: usize,
-    /// Type of A and B.
-    pub factor: Factor,
-    /// Whether C has two bytes per element, as A and B have.
-    pub narrow: bool,
+    /// How A and B are stored and multiplied.
+    pub math: GemmMath,
+    /// How C is stored.
+    pub result: StorageType,
     /// The left operand.
     pub a: Matrix,
     /// The right operand.
@@ -155,7 +151,7 @@ impl Gemm {
 
     /// Returns the addresses of C₀ and b.
     pub fn added(&self) -> [Option<Arg>; 2] {
-        let size = if self.factor == Factor::F64 { size_of::<f64>() } else { size_of::<f32>() };
+        let size = if self.math == GemmMath::F64 { size_of::<f64>() } else { size_of::<f32>() };
         let addend = self.affine.addend.map(|(place, _)| Arg::Memory(place, 0));
         [addend, self.affine.bias.map(|(place, first)| Arg::Memory(place, first * size as isize))]
     }

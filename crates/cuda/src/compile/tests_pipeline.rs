@@ -5,7 +5,7 @@ use crate::compile::plan::{Plan, plan, plan_with};
 use crate::compile::step::Step;
 use crate::target::H200;
 use bilevel_gpu::codegen::{Launch, Renderer};
-use bilevel_gpu::compile::plan::MemoryBudget;
+use bilevel_gpu::compile::passes::GpuPipeline;
 use bilevel_gpu::compile::step::Span;
 use bilevel_gpu::schedule::oracle::{SymbolicMemory, any_order};
 use bilevel_gpu::schedule::pipeline::{
@@ -181,8 +181,8 @@ fn so_it_is_for_every_loop_whose_kernels_are_the_same() {
     let varied = (0..600).map(|seed| varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap());
     let mut by_stage = 0;
     for case in cases.chain(varied) {
-        let [plan, whole] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
-            .map(|space| plan_with(&case.program, None, true, space).unwrap());
+        let [plan, whole] = [GpuPipeline::new(), GpuPipeline::sequential()]
+            .map(|passes| plan_with(&case.program, None, true, &passes).unwrap());
         // Fewer kernels are fused if they are in different stages.
         let texts = |plan: &Plan| {
             // Kernels of one thread count steps; stages have one more of them.
@@ -220,8 +220,8 @@ fn each_half_counts_by_itself() {
 
 #[test]
 fn where_memory_is_short_steps_are_whole() {
-    let [some, least] = [MemoryBudget::Relaxed, MemoryBudget::Minimal]
-        .map(|space| plan_with(&staged_program(8), None, true, space).unwrap());
+    let [some, least] = [GpuPipeline::new(), GpuPipeline::sequential()]
+        .map(|passes| plan_with(&staged_program(8), None, true, &passes).unwrap());
     assert!(is_staged(&some) && least.pipeline.is_none());
 }
 

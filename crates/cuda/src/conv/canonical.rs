@@ -5,10 +5,10 @@
 //! Every convolution of the graph has a role. Fprop is the convolution itself. Dgrad is a convolution of a dilated image with the reversed kernel, with padding (r−1)·dilation − low. Wgrad sums
 //! over the batch: a large kernel of the graph is y, and its result is w.
 
-use bilevel_gpu::codegen::Cell;
+use crate::target::H200;
 pub(crate) use bilevel_graph::ConvPass;
-use bilevel_graph::{ConvDims, ConvRole, DType};
-use bilevel_plan::View;
+use bilevel_graph::{ConvDims, ConvRole, Precision};
+use bilevel_plan::{StorageType, View};
 
 /// The shapes of a convolution, and the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,21 +24,27 @@ pub(crate) struct Geometry {
     pub padding: [usize; 2],
     pub dilation: [usize; 2],
     pub groups: usize,
-    /// Whether operands may be rounded to tf32.
-    pub rounds: bool,
-    /// Whether x and y are stored as `[n, h, w, c]` and w as `[k, r, s, c]`, the layout of the fastest kernels;
-    /// otherwise as their shapes say.
-    pub last: bool,
-    /// Whether all three are bf16; otherwise f32.
-    pub narrow: bool,
+    /// `Full`, or `Tf32` if the multiplication may round its operands.
+    pub precision: Precision,
+    /// The layout of x, w and y.
+    pub layout: ImageLayout,
+    /// How x, w and y are stored: in f32 or bf16.
+    pub storage: StorageType,
+}
+
+/// The order of the axes of x and y, and of w, in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ImageLayout {
+    /// `[n, c, h, w]`, and w as `[k, c, r, s]`.
+    Nchw,
+    /// `[n, h, w, c]`, and w as `[k, r, s, c]`: the layout of the fastest kernels.
+    Nhwc,
 }
 
 /// The permutation that puts channels last.
 const NHWC: [usize; 4] = [0, 2, 3, 1];
 /// The minimum number of multiplications for which bf16 storage pays.
 const MIN_BF16_MULTIPLICATIONS: usize = 1 << 26;
-/// The bytes of a load, a multiple of which the channels-last kernels want.
-const LOAD_BYTES: usize = 16;
 
 /// A geometry with the views of x, w and y; the pass determines which of them is the graph's image, kernel and result.
 #[derive(Clone)]
@@ -55,20 +61,23 @@ impl CanonicalConv {
     pub fn with_channels_last(&self) -> Option<CanonicalConv> {
         let CanonicalConv { geometry, x, w, y } = self;
         let [x, w, y] = [x, w, y].map(|view| view.transpose(&NHWC));
-        let fits = geometry.rounds
+        let fits = geometry.rounds()
             && geometry.groups == 1
             && geometry.loads(size_of::<f32>())
             && (is_dense(&x) || is_dense(&y));
-        fits.then_some(CanonicalConv { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+        fits.then_some(CanonicalConv { geometry: Geometry { layout: ImageLayout::Nhwc, ..*geometry }, x, w, y })
     }
 
     /// Returns the bf16 form of a large channels-last convolution: its kernels may have to be compiled at first use,
     /// which takes about a second.
-    pub fn narrow(&self) -> Option<CanonicalConv> {
-        let fits = self.geometry.last
+    pub fn in_bf16(&self) -> Option<CanonicalConv> {
+        let fits = self.geometry.channels_last()
             && self.geometry.products() >= MIN_BF16_MULTIPLICATIONS
             && self.geometry.loads(size_of::<u16>());
-        fits.then(|| CanonicalConv { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
+        fits.then(|| CanonicalConv {
+            geometry: Geometry { storage: StorageType::Bf16, ..self.geometry },
+            ..self.clone()
+        })
     }
 }
 
@@ -82,7 +91,7 @@ pub(crate) fn is_dense(view: &View) -> bool {
 pub(crate) fn canonical(
     (dims, role): (&ConvDims, ConvRole),
     [image, kernel, out]: [&View; 3],
-    rounds: bool,
+    precision: Precision,
 ) -> Option<CanonicalConv> {
     let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
     let spread = dims.image_dilation != [1, 1];
@@ -105,7 +114,7 @@ pub(crate) fn canonical(
                 stride: dims.image_dilation,
                 dilation: dims.kernel_dilation,
                 padding: whole([around(0), around(1)])?,
-                ..geometry(ConvPass::Dgrad, dims, rounds)
+                ..geometry(ConvPass::Dgrad, dims, precision)
             },
             x: out.clone(),
             w: swapped(kernel).reverse(&[2, 3]),
@@ -117,7 +126,7 @@ pub(crate) fn canonical(
                 stride: dims.kernel_dilation,
                 dilation: dims.stride,
                 padding: whole(low)?,
-                ..geometry(ConvPass::Wgrad, dims, rounds)
+                ..geometry(ConvPass::Wgrad, dims, precision)
             },
             x: swapped(image),
             w: swapped(out),
@@ -129,7 +138,7 @@ pub(crate) fn canonical(
                 stride: dims.stride,
                 dilation: dims.kernel_dilation,
                 padding: whole(low)?,
-                ..geometry(ConvPass::Fprop, dims, rounds)
+                ..geometry(ConvPass::Fprop, dims, precision)
             },
             x: image.clone(),
             w: kernel.clone(),
@@ -171,7 +180,7 @@ fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
     (dims, views)
 }
 
-fn geometry(pass: ConvPass, dims: &ConvDims, rounds: bool) -> Geometry {
+fn geometry(pass: ConvPass, dims: &ConvDims, precision: Precision) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
     Geometry {
@@ -183,9 +192,9 @@ fn geometry(pass: ConvPass, dims: &ConvDims, rounds: bool) -> Geometry {
         padding,
         dilation,
         groups: dims.groups,
-        rounds,
-        last: false,
-        narrow: false,
+        precision,
+        layout: ImageLayout::Nchw,
+        storage: StorageType::F32,
     }
 }
 
@@ -213,27 +222,37 @@ impl Geometry {
 
     /// Returns the strides of x, w or y.
     pub fn strides(&self, [_, c, h, w]: [usize; 4]) -> [usize; 4] {
-        if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
+        if self.channels_last() { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
     }
 
-    /// Returns the element type of x, w and y.
-    pub fn cell(&self) -> Cell {
-        if self.narrow { Cell::Bf16 } else { Cell::Of(DType::F32) }
+    /// True if the multiplication may round its operands.
+    pub fn rounds(&self) -> bool {
+        self.precision != Precision::Full
     }
 
-    /// Returns the element type of patches: those that col2im sums are not rounded.
-    pub fn patch_cell(&self) -> Cell {
-        if self.pass == ConvPass::Dgrad { Cell::Of(DType::F32) } else { self.cell() }
+    /// True if x and y are stored as `[n, h, w, c]`.
+    pub fn channels_last(&self) -> bool {
+        self.layout == ImageLayout::Nhwc
+    }
+
+    /// True if x, w and y are stored in bf16.
+    pub fn is_bf16(&self) -> bool {
+        self.storage == StorageType::Bf16
+    }
+
+    /// Returns the storage type of patches: those that col2im sums are not rounded.
+    pub fn patch_storage(&self) -> StorageType {
+        if self.pass == ConvPass::Dgrad { StorageType::F32 } else { self.storage }
     }
 
     /// Returns the bytes of x, w and y.
     pub fn bytes(&self) -> [usize; 3] {
-        [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.cell().size())
+        [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.storage.size())
     }
 
-    /// True if the channels of a pixel fill whole loads.
+    /// True if the channels of a pixel fill whole loads, as the kernels for this layout want.
     fn loads(&self, bytes: usize) -> bool {
-        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD_BYTES))
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(H200.load_bytes))
     }
 
     /// True if cuDNN computes the same: it pads both sides equally, computes every output that fits, and indexes by 32
@@ -258,9 +277,9 @@ mod tests {
 
     /// Computes the convolution as cuDNN documents it, through views of arrays.
     fn computed(form: &CanonicalConv, given: [&[f64]; 2], out: &mut [f64]) {
-        let Geometry { pass, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
+        let Geometry { pass, x, w, y, stride, padding, dilation, groups, layout, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {
-            let i = if *last { NHWC.map(|axis| i[axis]) } else { i };
+            let i = if *layout == ImageLayout::Nhwc { NHWC.map(|axis| i[axis]) } else { i };
             (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
         };
         let (inner, outer) = (w[1], w[0] / groups);
@@ -294,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn all_have_two_bytes_where_they_are_narrow_but_patches_that_are_to_be_added_up() {
+    fn in_bf16_all_have_two_bytes_but_patches_that_are_to_be_added_up() {
         for (pass, patches) in [(ConvPass::Fprop, 2), (ConvPass::Dgrad, 4), (ConvPass::Wgrad, 2)] {
             let wide = crate::conv::im2col::tests::example(pass, [2, 8, 16, 8]);
-            let narrow = Geometry { last: true, narrow: true, ..wide };
+            let in_bf16 = Geometry { layout: ImageLayout::Nhwc, storage: StorageType::Bf16, ..wide };
             let elements = [2 * 8 * 64, 16 * 8 * 9, 2 * 16 * 64];
-            assert_eq!((wide.bytes(), narrow.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
-            assert_eq!((wide.patch_cell().size(), narrow.patch_cell().size()), (4, patches));
+            assert_eq!((wide.bytes(), in_bf16.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
+            assert_eq!((wide.patch_storage().size(), in_bf16.patch_storage().size()), (4, patches));
         }
     }
 
@@ -319,7 +338,7 @@ mod tests {
             for node in &schedule.nodes {
                 let Kind::Conv(dims, role, _) = &node.kind else { continue };
                 let views: Vec<&View> = node.reads().map(|(_, view)| view).collect();
-                let form = canonical((dims, *role), [views[0], views[1], &node.layout], true);
+                let form = canonical((dims, *role), [views[0], views[1], &node.layout], Precision::Tf32);
                 let form = form.unwrap_or_else(|| panic!("no form of {role:?}, {dims:?} of {views:?}"));
                 // Dgrad of one element, of the kernel or of the result, is a product.
                 if role.pass() == ConvPass::Dgrad && views[1].shape[2..] == [1, 1] {
@@ -395,7 +414,8 @@ mod tests {
             // Whatever its role is said to be, the form is the same convolution.
             let role = [ConvRole::FPROP, ConvRole::FPROP.of_image(), ConvRole::FPROP.of_kernel()][dice.below(3)];
             let role = if dice.below(2) == 0 { role.exchanged() } else { role };
-            let Some(form) = canonical((&dims, role), [&shown, &view, &out], whole) else { continue };
+            let precision = if whole { Precision::Tf32 } else { Precision::Full };
+            let Some(form) = canonical((&dims, role), [&shown, &view, &out], precision) else { continue };
             found[form.geometry.pass as usize] += 1;
             let last = form.with_channels_last();
             found_last[form.geometry.pass as usize] += usize::from(last.is_some());

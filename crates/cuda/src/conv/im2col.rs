@@ -7,15 +7,14 @@
 
 use crate::codegen::cuda_cpp::CudaCpp;
 use crate::codegen::{col2im, im2col, swapped};
-use crate::compile::step::{Factor, Work};
+use crate::compile::step::{GemmMath, Work};
 use crate::conv::canonical::{ConvPass, Geometry};
 use crate::conv::lower::PATCH_WORKSPACE_BYTES;
 use crate::gemm::lower::dot;
-use bilevel_gpu::codegen::Cell;
 use bilevel_gpu::codegen::naive_gemm::Start;
 use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::DType;
-use bilevel_plan::{DotLayout, Place};
+use bilevel_plan::{DotLayout, Place, StorageType};
 
 /// Above this size of the im2col matrix in bytes, im2col cannot win: it must nearly fit the L2 cache. For bf16 wgrad
 /// the limit is [`PATCH_WORKSPACE_BYTES`], because cuDNN's deterministic wgrad engines take 2.5 times as long as fprop.
@@ -34,10 +33,11 @@ pub(crate) enum Arrangement {
 
 /// Returns the arrangements worth a trial for a geometry.
 pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
-    let Geometry { pass, y: [images, ..], groups, last, narrow, .. } = *geometry;
+    let Geometry { pass, y: [images, ..], groups, .. } = *geometry;
+    let last = geometry.channels_last();
     let writes_patches = !geometry.is_plain() || (pass == ConvPass::Wgrad && !last);
-    let most = if narrow && pass == ConvPass::Wgrad { PATCH_WORKSPACE_BYTES } else { MAX_PATCH_BYTES };
-    let large = writes_patches && geometry.patch_elements().saturating_mul(geometry.patch_cell().size()) > most;
+    let most = if geometry.is_bf16() && pass == ConvPass::Wgrad { PATCH_WORKSPACE_BYTES } else { MAX_PATCH_BYTES };
+    let large = writes_patches && geometry.patch_elements().saturating_mul(geometry.patch_storage().size()) > most;
     if groups != 1 || large || geometry.products() < MIN_MULTIPLICATIONS {
         return vec![];
     }
@@ -58,19 +58,20 @@ pub(crate) fn as_gemm(
     at: [(Place, isize); 3],
     space: &mut Workspace,
 ) -> Vec<Work> {
-    let cell = geometry.cell();
-    let [x, w, y] = at.map(|(place, bytes)| -> Start { (place, bytes / cell.size() as isize, cell) });
+    let storage = geometry.storage;
+    let [x, w, y] = at.map(|(place, bytes)| -> Start { (place, bytes / storage.size() as isize, storage) });
     let [n, k, oy, ox] = geometry.y;
-    let (plane, last) = (oy * ox, geometry.last);
+    let (plane, last) = (oy * ox, geometry.channels_last());
     // With channels last, the images already form one matrix.
     let together = arrangement == Arrangement::Together && !last;
     let in_place = geometry.is_plain() && !together;
     let mut works = vec![];
-    let mut take = |elements: usize, cell: Cell| -> Start { (space.take(elements * cell.size()), 0, cell) };
+    let mut take =
+        |elements: usize, storage: StorageType| -> Start { (space.take(elements * storage.size()), 0, storage) };
     let from = |(place, elements, _): Start| (place, elements);
     // The patches, and y as an operand or result of the product.
-    let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_cell()) };
-    let matrix = if together { take(n * k * plane, cell) } else { y };
+    let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_storage()) };
+    let matrix = if together { take(n * k * plane, storage) } else { y };
     if !in_place && geometry.pass != ConvPass::Dgrad {
         works.push(Work::Kernel(im2col(&CudaCpp, geometry, together, from(x), patches.0)));
     }
@@ -84,12 +85,12 @@ pub(crate) fn as_gemm(
         (ConvPass::Dgrad, true) => (matrix, w, patches),
         (ConvPass::Wgrad, _) => (matrix, patches, w),
     };
-    let factor = match (geometry.narrow, geometry.rounds) {
-        (true, _) => Factor::Bf16,
-        (false, true) => Factor::Tf32,
-        (false, false) => Factor::F32,
+    let math = match (geometry.is_bf16(), geometry.rounds()) {
+        (true, _) => GemmMath::BF16,
+        (false, true) => GemmMath::TF32,
+        (false, false) => GemmMath::F32,
     };
-    works.extend(dot(&layout(geometry, together), DType::F32, factor, (a, b, c), space));
+    works.extend(dot(&layout(geometry, together), DType::F32, math, (a, b, c), space));
     if together && geometry.pass == ConvPass::Fprop {
         works.push(Work::Kernel(swapped(&CudaCpp, [k, n, plane], from(matrix), from(y))));
     }
@@ -102,11 +103,11 @@ pub(crate) fn as_gemm(
 /// Returns the strides of the product: a batch of images only if channels come first and the images are separate.
 fn layout(geometry: &Geometry, together: bool) -> DotLayout {
     let (Geometry { y: [n, k, oy, ox], .. }, terms) = (*geometry, geometry.w[1..].iter().product::<usize>());
-    let (places, images) = if together || geometry.last { (n * oy * ox, 1) } else { (oy * ox, n) };
+    let (places, images) = if together || geometry.channels_last() { (n * oy * ox, 1) } else { (oy * ox, n) };
     // Contiguous rows, and their transpose.
     let rows = |length: usize| (length as isize, 1);
     let columns = |length: usize| (1, length as isize);
-    let (m, n, inner, a, b, c) = match (geometry.pass, geometry.last) {
+    let (m, n, inner, a, b, c) = match (geometry.pass, geometry.channels_last()) {
         (ConvPass::Fprop, false) => (k, places, terms, rows(terms), rows(places), rows(places)),
         (ConvPass::Fprop, true) => (places, k, terms, rows(terms), columns(terms), rows(k)),
         (ConvPass::Dgrad, false) => (terms, places, k, columns(terms), rows(places), rows(places)),
@@ -125,9 +126,11 @@ pub(crate) mod tests {
     use crate::compile::disk_cache::Cache;
     use crate::compile::nvrtc::{Architecture, compile_all};
     use crate::compile::step::Call;
+    use crate::conv::canonical::ImageLayout;
     use crate::runtime::dynlib::{Missing, found_libraries};
     use crate::test_common::can_compile;
     use bilevel_gpu::codegen::Arg;
+    use bilevel_graph::Precision;
     use bilevel_plan::Region;
     use std::collections::HashSet;
 
@@ -142,9 +145,9 @@ pub(crate) mod tests {
             padding: [1, 1],
             dilation: [1, 1],
             groups: 1,
-            rounds: true,
-            last: false,
-            narrow: false,
+            precision: Precision::Tf32,
+            layout: ImageLayout::Nchw,
+            storage: StorageType::F32,
         }
     }
 
@@ -159,10 +162,10 @@ pub(crate) mod tests {
     }
 
     /// Returns m, n, k and batch of the only product, its type, and the number of kernels around it.
-    fn product(works: &[Work]) -> ([usize; 4], Factor, usize) {
+    fn product(works: &[Work]) -> ([usize; 4], GemmMath, usize) {
         let of = |work: &Work| if let Work::Library(Call::Gemm(p)) = work { Some(*p) } else { None };
         let [p] = works.iter().filter_map(of).collect::<Vec<_>>()[..] else { panic!("{works:?}") };
-        ([p.m, p.n, p.k, p.batch], p.factor, works.len() - 1)
+        ([p.m, p.n, p.k, p.batch], p.math, works.len() - 1)
     }
 
     #[test]
@@ -176,7 +179,7 @@ pub(crate) mod tests {
         assert_eq!(arrangements(&one), [ByImage]);
         for pass in ALL {
             let made = example(pass, layer);
-            assert_eq!(arrangements(&Geometry { last: true, ..made }), [Together]);
+            assert_eq!(arrangements(&Geometry { layout: ImageLayout::Nhwc, ..made }), [Together]);
             for hopeless in [
                 Geometry { groups: 2, ..made },
                 // 2^19 multiplications; 1.2 GB of patches.
@@ -189,13 +192,13 @@ pub(crate) mod tests {
             let plain = Geometry { w: [64, 64, 1, 1], padding: [0, 0], ..example(pass, [128, 64, 64, 64]) };
             let expected: &[_] = if pass == ConvPass::Wgrad { &[] } else { &[ByImage] };
             assert_eq!(arrangements(&plain), expected);
-            assert_eq!(arrangements(&Geometry { last: true, ..plain }), [Together]);
+            assert_eq!(arrangements(&Geometry { layout: ImageLayout::Nhwc, ..plain }), [Together]);
         }
     }
 
     /// The same in bf16.
-    fn narrow(pass: ConvPass, layer: [usize; 4]) -> Geometry {
-        Geometry { last: true, narrow: true, ..example(pass, layer) }
+    fn in_bf16(pass: ConvPass, layer: [usize; 4]) -> Geometry {
+        Geometry { layout: ImageLayout::Nhwc, storage: StorageType::Bf16, ..example(pass, layer) }
     }
 
     /// A layer of a Wide-ResNet, with 360 MiB of patches in two bytes.
@@ -206,17 +209,17 @@ pub(crate) mod tests {
         use Arrangement::Together;
         let [result, image, kernel] = ALL;
         for pass in [result, image] {
-            assert_eq!(arrangements(&narrow(pass, LAYERS[3])), [Together]);
-            assert_eq!(arrangements(&narrow(pass, WIDE_RESNET)), []);
+            assert_eq!(arrangements(&in_bf16(pass, LAYERS[3])), [Together]);
+            assert_eq!(arrangements(&in_bf16(pass, WIDE_RESNET)), []);
         }
         // 48 MiB of bf16 patches that are read, but 96 MiB of f32 patches that are results.
         let between = [32, 96, 96, 29];
-        assert_eq!([result, image].map(|pass| arrangements(&narrow(pass, between)).len()), [1, 0]);
+        assert_eq!([result, image].map(|pass| arrangements(&in_bf16(pass, between)).len()), [1, 0]);
         for layer in [LAYERS[3], WIDE_RESNET] {
-            assert_eq!(arrangements(&narrow(kernel, layer)), [Together]);
+            assert_eq!(arrangements(&in_bf16(kernel, layer)), [Together]);
         }
         // 720 MiB of patches.
-        assert_eq!(arrangements(&narrow(kernel, [256, 160, 160, 32])), []);
+        assert_eq!(arrangements(&in_bf16(kernel, [256, 160, 160, 32])), []);
     }
 
     #[test]
@@ -224,11 +227,11 @@ pub(crate) mod tests {
         use Arrangement::Together;
         let [result, image, kernel] = ALL;
         // Columns before rows, as in cuBLASLt.
-        let all = |pass| product(&works(&narrow(pass, LAYERS[3]), Together));
-        assert_eq!(all(result), ([256, 2048, 3456, 1], Factor::Bf16, 1));
-        assert_eq!(all(image), ([3456, 2048, 256, 1], Factor::Bf16, 1));
-        assert_eq!(all(kernel), ([3456, 256, 2048, 1], Factor::Bf16, 1));
-        let plain = Geometry { w: [160, 160, 1, 1], padding: [0, 0], ..narrow(kernel, WIDE_RESNET) };
+        let all = |pass| product(&works(&in_bf16(pass, LAYERS[3]), Together));
+        assert_eq!(all(result), ([256, 2048, 3456, 1], GemmMath::BF16, 1));
+        assert_eq!(all(image), ([3456, 2048, 256, 1], GemmMath::BF16, 1));
+        assert_eq!(all(kernel), ([3456, 256, 2048, 1], GemmMath::BF16, 1));
+        let plain = Geometry { w: [160, 160, 1, 1], padding: [0, 0], ..in_bf16(kernel, WIDE_RESNET) };
         assert_eq!(product(&works(&plain, Together)).2, 0);
     }
 
@@ -240,9 +243,10 @@ pub(crate) mod tests {
             as_gemm(geometry, Arrangement::Together, at, &mut Workspace::new(None))
         };
         let bytes = |arg: Arg| if let Arg::Memory(place, bytes) = arg { (place, bytes) } else { panic!("{arg:?}") };
-        for geometry in
-            [narrow(ConvPass::Wgrad, WIDE_RESNET), Geometry { narrow: false, ..narrow(ConvPass::Wgrad, WIDE_RESNET) }]
-        {
+        for geometry in [
+            in_bf16(ConvPass::Wgrad, WIDE_RESNET),
+            Geometry { storage: StorageType::F32, ..in_bf16(ConvPass::Wgrad, WIDE_RESNET) },
+        ] {
             let works = begun(&geometry);
             let [Work::Kernel(unfolds), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
             assert!(unfolds.args.contains(&Arg::Memory(place(0), 32)), "{:?}", unfolds.args);
@@ -255,20 +259,20 @@ pub(crate) mod tests {
         use Arrangement::{ByImage, Together};
         let all = |pass| product(&works(&example(pass, LAYERS[3]), Together));
         // Columns before rows, as in cuBLASLt.
-        assert_eq!(all(ConvPass::Fprop), ([2048, 256, 3456, 1], Factor::Tf32, 2));
+        assert_eq!(all(ConvPass::Fprop), ([2048, 256, 3456, 1], GemmMath::TF32, 2));
         // Both operands are strided along k, so one is copied.
-        assert_eq!(all(ConvPass::Dgrad), ([2048, 3456, 256, 1], Factor::Tf32, 3));
-        assert_eq!(all(ConvPass::Wgrad), ([3456, 256, 2048, 1], Factor::Tf32, 2));
+        assert_eq!(all(ConvPass::Dgrad), ([2048, 3456, 256, 1], GemmMath::TF32, 3));
+        assert_eq!(all(ConvPass::Wgrad), ([3456, 256, 2048, 1], GemmMath::TF32, 2));
         let each = |pass| product(&works(&example(pass, LAYERS[3]), ByImage));
-        assert_eq!(each(ConvPass::Fprop), ([64, 256, 3456, 32], Factor::Tf32, 1));
-        assert_eq!(each(ConvPass::Dgrad), ([64, 3456, 256, 32], Factor::Tf32, 1));
+        assert_eq!(each(ConvPass::Fprop), ([64, 256, 3456, 32], GemmMath::TF32, 1));
+        assert_eq!(each(ConvPass::Dgrad), ([64, 3456, 256, 32], GemmMath::TF32, 1));
         for pass in ALL {
-            let last = Geometry { last: true, rounds: false, ..example(pass, LAYERS[3]) };
-            let (_, factor, kernels) = product(&works(&last, Together));
-            assert_eq!((factor, kernels), (Factor::F32, 1));
+            let last = Geometry { layout: ImageLayout::Nhwc, precision: Precision::Full, ..example(pass, LAYERS[3]) };
+            let (_, math, kernels) = product(&works(&last, Together));
+            assert_eq!((math, kernels), (GemmMath::F32, 1));
             let plain = Geometry { w: [256, 384, 1, 1], padding: [0, 0], ..last };
             assert_eq!(product(&works(&plain, Together)).2, 0);
-            let first = Geometry { last: false, ..plain };
+            let first = Geometry { layout: ImageLayout::Nchw, ..plain };
             assert_eq!(product(&works(&first, arrangements(&first)[0])).2, if pass == ConvPass::Wgrad { 2 } else { 0 });
         }
     }
@@ -277,11 +281,15 @@ pub(crate) mod tests {
     fn layers_with_images_of_one_size_share_kernels_and_all_of_them_compile() {
         let (mut first, mut all) = (HashSet::new(), HashSet::new());
         for (pass, layer) in ALL.into_iter().flat_map(|pass| LAYERS.map(|layer| (pass, layer))) {
-            for (last, narrow) in [(false, false), (true, false), (true, true)] {
-                let geometry = Geometry { last, narrow, ..example(pass, layer) };
+            for (layout, storage) in [
+                (ImageLayout::Nchw, StorageType::F32),
+                (ImageLayout::Nhwc, StorageType::F32),
+                (ImageLayout::Nhwc, StorageType::Bf16),
+            ] {
+                let geometry = Geometry { layout, storage, ..example(pass, layer) };
                 for work in arrangements(&geometry).into_iter().flat_map(|algo| works(&geometry, algo)) {
                     let Work::Kernel(launch) = work else { continue };
-                    if !last {
+                    if layout == ImageLayout::Nchw {
                         first.insert(launch.kernel.clone());
                     }
                     all.insert(launch.kernel);

@@ -2,16 +2,16 @@
 //! kernel.
 
 use crate::codegen::cuda_cpp::CudaCpp;
-use crate::compile::step::{Call, Factor, Work};
+use crate::compile::step::{Call, GemmMath, Work};
 use crate::conv::canonical::{CanonicalConv, ConvPass, Geometry, canonical, is_dense};
 use crate::conv::cudnn::{ConvAlgo, Dnn};
 use crate::conv::im2col::as_gemm;
 use crate::gemm::lower::dot;
 use bilevel_gpu::codegen::direct_conv::patches;
-use bilevel_gpu::codegen::{Arg, Cell, Elements, RoundedStorage, convolution, gathered, scattered};
+use bilevel_gpu::codegen::{Arg, Elements, RoundedStorage, convolution, gathered, scattered};
 use bilevel_gpu::compile::workspace::Workspace;
-use bilevel_graph::{ConvDims, ConvRole, DType};
-use bilevel_plan::{DotLayout, Place, View};
+use bilevel_graph::{ConvDims, ConvRole, DType, Precision};
+use bilevel_plan::{DotLayout, Place, StorageType, View};
 
 /// The maximum size of the im2col workspace in bytes.
 pub(crate) const PATCH_WORKSPACE_BYTES: usize = 512 << 20;
@@ -22,9 +22,9 @@ const MIN_GEMM_SIDE: usize = 16;
 /// element type.
 pub(crate) fn conv(
     (dims, role): (&ConvDims, ConvRole),
-    operands: [(Elements, Cell); 2],
-    (dtype, factor): (DType, Factor),
-    (out, to, cell): (&View, Place, Cell),
+    operands: [(Elements, StorageType); 2],
+    (dtype, math): (DType, GemmMath),
+    (out, to, storage): (&View, Place, StorageType),
     dnn: Option<&Dnn>,
     workspace: &mut Workspace,
 ) -> Vec<Work> {
@@ -33,7 +33,7 @@ pub(crate) fn conv(
     }
     if let Some(dnn) = dnn {
         let algo = |geometry: &Geometry| dnn.algo(geometry);
-        if let Some(works) = as_chosen((dims, role), operands, (dtype, factor), (out, to, cell), algo, workspace) {
+        if let Some(works) = as_chosen((dims, role), operands, (dtype, math), (out, to, storage), algo, workspace) {
             return works;
         }
     }
@@ -41,15 +41,21 @@ pub(crate) fn conv(
     let mut works = vec![];
     let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
     let mut widened = |which: usize| match operands[which] {
-        (narrow, Cell::Bf16) => {
-            let place = workspace.take(narrow.view.count() * dtype.size());
-            works.push(Work::Kernel(gathered(&CudaCpp, narrow, Cell::Bf16, place, Some(RoundedStorage::WideBf16))));
+        (elements, StorageType::Bf16) => {
+            let place = workspace.take(elements.view.count() * dtype.size());
+            works.push(Work::Kernel(gathered(
+                &CudaCpp,
+                elements,
+                StorageType::Bf16,
+                place,
+                Some(RoundedStorage::WideBf16),
+            )));
             Elements { place, view: &dense[which] }
         }
         (elements, _) => elements,
     };
     let (image, kernel) = (widened(0), widened(1));
-    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to, cell), workspace));
+    works.extend(by_ourselves(dims, (image, kernel), (dtype, math), (out, to, storage), workspace));
     works
 }
 
@@ -57,8 +63,8 @@ pub(crate) fn conv(
 fn by_ourselves(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
-    (dtype, factor): (DType, Factor),
-    (out, to, cell): (&View, Place, Cell),
+    (dtype, math): (DType, GemmMath),
+    (out, to, storage): (&View, Place, StorageType),
     workspace: &mut Workspace,
 ) -> Vec<Work> {
     let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
@@ -73,8 +79,8 @@ fn by_ourselves(
             &CudaCpp,
             dims,
             (image, kernel),
-            (dtype, factor.precision()),
-            (out, to, cell),
+            (dtype, math.precision),
+            (out, to, storage),
         ))];
     }
     let mut works = vec![];
@@ -107,8 +113,8 @@ fn by_ourselves(
                 (groups, [(rows * terms) as isize, matrix, rows as isize * out.strides[1]]),
             ],
         };
-        let begin = (to, out.offset + first as isize * out.strides[0], cell);
-        works.extend(dot(&layout, dtype, factor, (weights, (place, 0, dtype.into()), begin), workspace));
+        let begin = (to, out.offset + first as isize * out.strides[0], storage);
+        works.extend(dot(&layout, dtype, math, (weights, (place, 0, dtype.into()), begin), workspace));
         workspace.back_to(mark);
     }
     works
@@ -121,23 +127,25 @@ const LIBRARY_ALIGNMENT: isize = 16;
 /// the geometry; `None` if there is no such algorithm.
 fn as_chosen(
     conv: (&ConvDims, ConvRole),
-    [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
-    (dtype, factor): (DType, Factor),
-    (out, to, out_cell): (&View, Place, Cell),
+    [(image, image_storage), (kernel, kernel_storage)]: [(Elements, StorageType); 2],
+    (dtype, math): (DType, GemmMath),
+    (out, to, out_storage): (&View, Place, StorageType),
     algo: impl Fn(&Geometry) -> Option<ConvAlgo>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
     if dtype != DType::F32 {
         return None;
     }
-    let form = canonical(conv, [image.view, kernel.view, out], factor != Factor::F32)?;
+    // Operands that are rounded to bf16 before are exact in tf32.
+    let precision = if math.precision == Precision::Full { Precision::Full } else { Precision::Tf32 };
+    let form = canonical(conv, [image.view, kernel.view, out], precision)?;
     let last = form.with_channels_last();
-    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(CanonicalConv::narrow);
-    let (CanonicalConv { geometry, x, w, y }, algo) = [narrow, last, Some(form)]
+    let in_bf16 = last.as_ref().filter(|_| math == GemmMath::BF16).and_then(CanonicalConv::in_bf16);
+    let (CanonicalConv { geometry, x, w, y }, algo) = [in_bf16, last, Some(form)]
         .into_iter()
         .flatten()
         .find_map(|form| algo(&form.geometry).map(|algo| (form, algo)))?;
-    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, out_cell));
+    let (image, kernel, out) = ((image.place, image_storage), (kernel.place, kernel_storage), (to, out_storage));
     let (x, w, y) = match geometry.pass {
         ConvPass::Fprop => ((image, x), (kernel, w), (out, y)),
         ConvPass::Dgrad => ((out, x), (kernel, w), (image, y)),
@@ -145,24 +153,25 @@ fn as_chosen(
     };
     // Operands that need more rounding than cuDNN does are rounded before, to bf16 if cuDNN reads it.
     let (mut works, mut after) = (vec![], vec![]);
-    let at = [(ConvPass::Dgrad, x), (ConvPass::Wgrad, w), (ConvPass::Fprop, y)].map(|(part, ((place, cell), view))| {
-        let is_result = part == geometry.pass;
-        let wanted = geometry.cell();
-        let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
-        let bytes = view.offset * cell.size() as isize;
-        if is_dense(&view) && bytes % LIBRARY_ALIGNMENT == 0 && cell == wanted && !rounds {
-            return (place, bytes);
-        }
-        let dense = workspace.take(view.count() * wanted.size());
-        let there = Elements { place, view: &view };
-        if is_result {
-            after.push(Work::Kernel(scattered(&CudaCpp, (dense, wanted), there, cell)));
-        } else {
-            let written = (rounds || cell != wanted).then_some(RoundedStorage::of(wanted));
-            works.push(Work::Kernel(gathered(&CudaCpp, there, cell, dense, written)));
-        }
-        (dense, 0)
-    });
+    let at =
+        [(ConvPass::Dgrad, x), (ConvPass::Wgrad, w), (ConvPass::Fprop, y)].map(|(part, ((place, storage), view))| {
+            let is_result = part == geometry.pass;
+            let wanted = geometry.storage;
+            let rounds = math == GemmMath::BF16 && !is_result && storage != StorageType::Bf16;
+            let bytes = view.offset * storage.size() as isize;
+            if is_dense(&view) && bytes % LIBRARY_ALIGNMENT == 0 && storage == wanted && !rounds {
+                return (place, bytes);
+            }
+            let dense = workspace.take(view.count() * wanted.size());
+            let there = Elements { place, view: &view };
+            if is_result {
+                after.push(Work::Kernel(scattered(&CudaCpp, (dense, wanted), there, storage)));
+            } else {
+                let written = (rounds || storage != wanted).then_some(RoundedStorage::of(wanted));
+                works.push(Work::Kernel(gathered(&CudaCpp, there, storage, dense, written)));
+            }
+            (dense, 0)
+        });
     match algo {
         ConvAlgo::Library(convolved) => {
             let at = at.map(|(place, bytes)| Arg::Memory(place, bytes));
@@ -189,8 +198,8 @@ mod tests {
     use crate::target::gpu_target;
     use crate::test_common::can_compile;
     use bilevel_gpu::codegen::Renderer;
-    use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
-    use bilevel_plan::{Kind, Region, Schedule, channels_last};
+    use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros, nn};
+    use bilevel_plan::{Kind, Region, Schedule};
 
     const HERE: Place = Place { region: Region::Arena, offset: 0 };
 
@@ -200,18 +209,18 @@ mod tests {
         let mut found = vec![];
         for node in &schedule.nodes {
             let Kind::Conv(dims, role, precision) = &node.kind else { continue };
-            let factor = match precision {
-                Precision::Full => Factor::F32,
-                Precision::Tf32 => Factor::Tf32,
-                Precision::Bf16 => Factor::Bf16,
+            let math = match precision {
+                Precision::Full => GemmMath::F32,
+                Precision::Tf32 => GemmMath::TF32,
+                Precision::Bf16 => GemmMath::BF16,
             };
             let read: Vec<(usize, &View)> = node.reads().collect();
             let operands = [read[0], read[1]].map(|(node, view)| {
-                let cell = schedule.nodes[node].storage.into();
-                (Elements { place: HERE, view }, cell)
+                let storage = schedule.nodes[node].storage;
+                (Elements { place: HERE, view }, storage)
             });
-            let cell = node.storage.into();
-            let (out, types, space) = ((&node.layout, HERE, cell), (node.dtype, factor), &mut Workspace::new(None));
+            let storage = node.storage;
+            let (out, types, space) = ((&node.layout, HERE, storage), (node.dtype, math), &mut Workspace::new(None));
             found.push(match library {
                 true => as_chosen(
                     (dims, *role),
@@ -256,11 +265,11 @@ mod tests {
 
     #[test]
     fn channels_last_images_are_convolved_without_copies() {
-        let program = channels_last(&network(Precision::Tf32)).unwrap();
+        let program = network(Precision::Tf32);
         let found = moved(&program);
         assert_eq!(found.len(), 8);
         for (geometry, kernels) in found {
-            assert!(geometry.last && geometry.x[1] != 3, "colours have a fourth channel: {geometry:?}");
+            assert!(geometry.channels_last() && geometry.x[1] != 3, "colours have a fourth channel: {geometry:?}");
             // The kernel's gradient is transposed back.
             assert_eq!(kernels, usize::from(geometry.pass == ConvPass::Wgrad), "{geometry:?}");
         }
@@ -268,11 +277,11 @@ mod tests {
 
     #[test]
     fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
-        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let program = network(Precision::Bf16);
         for (geometry, kernels) in moved(&program) {
             // Four bf16 channels do not fill a load of 16 bytes.
             let colours = geometry.x[1] == 4;
-            assert_eq!((geometry.last, geometry.narrow), (true, !colours), "{geometry:?}");
+            assert_eq!((geometry.channels_last(), geometry.is_bf16()), (true, !colours), "{geometry:?}");
             // RGB convolutions have both operands rounded in f32; results and given kernels are transposed.
             let expected = match (colours, geometry.pass) {
                 (true, _) => 3,
@@ -285,7 +294,7 @@ mod tests {
 
     #[test]
     fn conversions_to_and_from_bf16_compile() {
-        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let program = network(Precision::Bf16);
         let mut kernels = vec![];
         for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
             if let Work::Kernel(launch) = work {
@@ -312,30 +321,30 @@ mod tests {
         };
         let at = |number| Place { region: Region::Input(number), offset: 0 };
         let algo = |_: &Geometry| Some(ConvAlgo::Im2col(Arrangement::Together));
-        for (side, factor, multiplied, expected) in [
-            (small, Factor::Tf32, Factor::Tf32, 3),
-            (small, Factor::Bf16, Factor::Tf32, 5),
-            (small, Factor::F32, Factor::F32, 5),
-            (large, Factor::Bf16, Factor::Bf16, 4),
+        for (side, math, multiplied, expected) in [
+            (small, GemmMath::TF32, GemmMath::TF32, 3),
+            (small, GemmMath::BF16, GemmMath::TF32, 5),
+            (small, GemmMath::F32, GemmMath::F32, 5),
+            (large, GemmMath::BF16, GemmMath::BF16, 4),
         ] {
             let image = View::contiguous(&[32, side, side, 64]).transpose(&[0, 3, 1, 2]);
-            let operands = [(at(0), &image), (at(1), &kernel)]
-                .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
-            let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
-            let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
+            let operands =
+                [(at(0), &image), (at(1), &kernel)].map(|(place, view)| (Elements { place, view }, StorageType::F32));
+            let storage = if math == GemmMath::BF16 { StorageType::Bf16 } else { StorageType::F32 };
+            let (types, out, space) = ((DType::F32, math), (&image, at(2), storage), &mut Workspace::new(None));
             let works = as_chosen((&dims, ConvRole::FPROP), operands, types, out, algo, space).unwrap();
             // The transposed kernel and the patches. The image is rounded before and the result after, to bf16 at once
             // if large enough; or images with channels first, in both directions.
             let of =
-                |work: &Work| if let Work::Library(Call::Gemm(product)) = work { Some(product.factor) } else { None };
-            let factors: Vec<Factor> = works.iter().filter_map(of).collect();
-            assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");
+                |work: &Work| if let Work::Library(Call::Gemm(product)) = work { Some(product.math) } else { None };
+            let maths: Vec<GemmMath> = works.iter().filter_map(of).collect();
+            assert_eq!((works.len(), maths), (expected, vec![multiplied]), "{math:?} of {side}");
         }
     }
 
     #[test]
     fn convolutions_in_full_precision_keep_their_layout() {
         let program = network(Precision::Full);
-        assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
+        assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.channels_last() && *kernels == 0));
     }
 }

@@ -1,9 +1,10 @@
 //! Calls of cuBLASLt.
 
-use crate::compile::step::Factor;
+use crate::compile::step::GemmMath;
 use crate::gemm::algo_cache::Algo;
 use crate::gemm::key::{GemmKey, MatrixLayout};
 use bilevel_graph::{Error, ErrorKind, Result};
+use bilevel_plan::StorageType;
 use cudarc::cublaslt::{result, sys};
 use std::ffi::c_void;
 
@@ -71,7 +72,7 @@ impl Description {
     /// Describes a product; the address of the bias is used if it has one.
     fn new(key: &GemmKey, bias: u64) -> Result<Self> {
         let describe = |e| failed("describe a product", e);
-        let (_, summed, compute) = types(key.factor);
+        let (_, summed, compute) = types(key.math);
         let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
         // SAFETY: every attribute has its type and size.
         unsafe {
@@ -99,14 +100,24 @@ impl Drop for Description {
 }
 
 /// Returns the types of operands and sums, and the compute type.
-fn types(factor: Factor) -> (sys::cudaDataType_t, sys::cudaDataType_t, sys::cublasComputeType_t) {
+fn types(math: GemmMath) -> (sys::cudaDataType_t, sys::cudaDataType_t, sys::cublasComputeType_t) {
     use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
-    match factor {
-        Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-        Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
-        Factor::Half => (Type::CUDA_R_16F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-        Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-        Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+    let (summed, compute) = match math {
+        GemmMath::F64 => (Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+        GemmMath::TF32 => (Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+        _ => (Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+    };
+    (data_type(math.operands), summed, compute)
+}
+
+/// Returns the library's name of a storage type.
+fn data_type(storage: StorageType) -> sys::cudaDataType_t {
+    match storage {
+        StorageType::F32 => sys::cudaDataType_t::CUDA_R_32F,
+        StorageType::F64 => sys::cudaDataType_t::CUDA_R_64F,
+        StorageType::I32 => sys::cudaDataType_t::CUDA_R_32I,
+        StorageType::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+        StorageType::F16 => sys::cudaDataType_t::CUDA_R_16F,
     }
 }
 
@@ -206,7 +217,7 @@ impl Blas {
             }
             // Split-K reductions only in the compute type, or in a result type of the same size, and in order: never by
             // atomics, so that results are deterministic.
-            let schemes = if key.narrow { 2u32 } else { 2 | 4 };
+            let schemes = if key.result == StorageType::Bf16 { 2u32 } else { 2 | 4 };
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
             let mut heuristics: [sys::cublasLtMatmulHeuristicResult_t; MAX_HEURISTICS] = std::mem::zeroed();
             let mut count = 0;
@@ -265,7 +276,7 @@ impl Blas {
         let GemmAddresses { a, b, c, alpha, addend, bias, workspace } = *addresses;
         let (addend, beta) = addend.unwrap_or((c, 0.0));
         let factors = [(alpha as f32, alpha), (beta as f32, beta)];
-        let double = descriptor.key.factor == Factor::F64;
+        let double = descriptor.key.math == GemmMath::F64;
         let [alpha, beta] = factors.each_ref().map(|pair| -> *const c_void {
             if double { (&raw const pair.1).cast() } else { (&raw const pair.0).cast() }
         });
@@ -301,8 +312,7 @@ impl Blas {
 impl GemmDescriptor {
     /// Creates the descriptor of a problem.
     pub fn new(key: &GemmKey) -> Result<Self> {
-        let (operand, summed, _) = types(key.factor);
-        let result_type = if key.narrow { sys::cudaDataType_t::CUDA_R_16BF } else { summed };
+        let (operand, result_type) = (data_type(key.math.operands), data_type(key.result));
         let ([a, b, c], stored, batch) = (key.matrices, key.stored(), key.batch);
         let describe = |e| failed("describe a product", e);
         let description = Description::new(key, ANY_BIAS)?;

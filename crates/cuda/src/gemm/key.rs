@@ -1,7 +1,8 @@
 //! GEMM keys: a matrix product without its addresses, the problem for which an algorithm is selected.
 
-use crate::compile::step::{Factor, Gemm, Matrix};
+use crate::compile::step::{Gemm, GemmMath, Matrix};
 use crate::gemm::lower::workspace_bytes;
+use bilevel_plan::StorageType;
 
 /// A GEMM problem. A network has hundreds of products, but few distinct problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,10 +13,10 @@ pub(crate) struct GemmKey {
     pub k: usize,
     /// Number of products.
     pub batch: usize,
-    /// Type of A and B.
-    pub factor: Factor,
-    /// Whether C has two bytes per element, as A and B have.
-    pub narrow: bool,
+    /// How A and B are stored and multiplied.
+    pub math: GemmMath,
+    /// How C is stored.
+    pub result: StorageType,
     /// Whether a bias is added to C.
     pub bias: bool,
     /// The layouts of A, B and C; what is added to C is aligned as C is.
@@ -39,11 +40,21 @@ pub(crate) struct MatrixLayout {
 const WORDS: usize = 19;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
-const FACTORS: [Factor; 5] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64, Factor::Half];
+/// By number in a serialised key.
+const MATHS: [GemmMath; 5] = [GemmMath::F32, GemmMath::TF32, GemmMath::BF16, GemmMath::F64, GemmMath::F16];
+
+/// The storage type of a result, of which a serialised key has one bit.
+fn stored_result(math: GemmMath, is_bf16: bool) -> StorageType {
+    match math {
+        _ if is_bf16 => StorageType::Bf16,
+        GemmMath::F64 => StorageType::F64,
+        _ => StorageType::F32,
+    }
+}
 
 impl GemmKey {
     pub fn new(product: &Gemm) -> Self {
-        let Gemm { m, n, k, batch, factor, narrow, a, b, c, affine, .. } = *product;
+        let Gemm { m, n, k, batch, math, result, a, b, c, affine, .. } = *product;
         let matrix_layout = |matrix: Matrix| MatrixLayout {
             transposed: matrix.transposed,
             leading: matrix.leading,
@@ -52,7 +63,7 @@ impl GemmKey {
         };
         let mut matrices = [a, b, c].map(matrix_layout);
         matrices[2].alignment = product.result_alignment();
-        GemmKey { m, n, k, batch, factor, narrow, bias: affine.bias.is_some(), matrices }
+        GemmKey { m, n, k, batch, math, result, bias: affine.bias.is_some(), matrices }
     }
 
     /// Returns the number of multiplications.
@@ -76,12 +87,7 @@ impl GemmKey {
 
     /// Returns the bytes from the first to the last element of A, B and C.
     pub fn extents(&self) -> [usize; 3] {
-        let (operand, result) = match self.factor {
-            Factor::Bf16 => (2, if self.narrow { 2 } else { 4 }),
-            Factor::F32 | Factor::Tf32 => (4, 4),
-            Factor::Half => (2, 4),
-            Factor::F64 => (8, 8),
-        };
+        let [operand, result] = [self.math.operands, self.result].map(StorageType::size);
         let (stored, sizes) = (self.stored(), [operand, operand, result]);
         std::array::from_fn(|i| {
             let (MatrixLayout { leading, batch_stride, .. }, (rows, columns)) = (self.matrices[i], stored[i]);
@@ -91,8 +97,9 @@ impl GemmKey {
 
     /// Returns the key as numbers.
     pub fn words(&self) -> [u64; WORDS] {
-        let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
-        let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow), usize::from(self.bias)];
+        let math = MATHS.iter().position(|math| *math == self.math).unwrap_or(0);
+        let [is_bf16, bias] = [self.result == StorageType::Bf16, self.bias].map(usize::from);
+        let sizes = [self.m, self.n, self.k, self.batch, math, is_bf16, bias];
         let layouts = self.matrices.iter().flat_map(|layout| {
             [usize::from(layout.transposed), layout.leading, layout.batch_stride, layout.alignment as usize]
         });
@@ -117,7 +124,7 @@ impl GemmKey {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?;
         }
-        let [m, n, k, batch, factor, narrow, bias, layouts @ ..] = words;
+        let [m, n, k, batch, math, is_bf16, bias, layouts @ ..] = words;
         let truth = |word: usize| [false, true].get(word).copied();
         let matrix_layout = |i: usize| -> Option<MatrixLayout> {
             let [transposed, leading, batch_stride, alignment] = layouts[4 * i..4 * i + 4] else { return None };
@@ -125,8 +132,8 @@ impl GemmKey {
             Some(MatrixLayout { transposed: truth(transposed)?, leading, batch_stride, alignment })
         };
         let matrices = [matrix_layout(0)?, matrix_layout(1)?, matrix_layout(2)?];
-        let (factor, narrow, bias) = (*FACTORS.get(factor)?, truth(narrow)?, truth(bias)?);
-        Some(GemmKey { m, n, k, batch, factor, narrow, bias, matrices })
+        let (math, is_bf16, bias) = (*MATHS.get(math)?, truth(is_bf16)?, truth(bias)?);
+        Some(GemmKey { m, n, k, batch, math, result: stored_result(math, is_bf16), bias, matrices })
     }
 }
 
@@ -139,13 +146,13 @@ pub(crate) mod tests {
         let matrix_layout =
             |transposed, leading, batch_stride| MatrixLayout { transposed, leading, batch_stride, alignment: 256 };
         let matrices = [matrix_layout(false, 6, 42), matrix_layout(true, 3, 0), matrix_layout(false, 5, 15)];
-        GemmKey { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, bias: false, matrices }
+        GemmKey { m: 5, n: 3, k: 7, batch, math: GemmMath::BF16, result: StorageType::F32, bias: false, matrices }
     }
 
     #[test]
     fn a_serialised_key_is_read_back() {
-        for (factor, bit) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
-            let key = GemmKey { factor, narrow: bit, bias: !bit, ..example(4) };
+        for (math, bit) in MATHS.into_iter().flat_map(|math| [(math, false), (math, true)]) {
+            let key = GemmKey { math, result: stored_result(math, bit), bias: !bit, ..example(4) };
             assert_eq!(GemmKey::read(&key.bytes()), Some(key));
         }
         for (word, wrong) in [(4, 5), (5, 2), (6, 2), (7, 2), (10, u64::MAX)] {
@@ -162,6 +169,6 @@ pub(crate) mod tests {
         assert_eq!(example(4).stored(), [(5, 7), (3, 7), (5, 3)]);
         let (a, b, c) = (3 * 42 + 6 * 6 + 5, 21, 60);
         assert_eq!(example(4).extents(), [2 * a, 2 * b, 4 * c]);
-        assert_eq!(GemmKey { narrow: true, ..example(4) }.extents(), [2 * a, 2 * b, 2 * c]);
+        assert_eq!(GemmKey { result: StorageType::Bf16, ..example(4) }.extents(), [2 * a, 2 * b, 2 * c]);
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::codegen::cuda_cpp::CudaCpp;
 use crate::codegen::gemm::batched_mma::batched_mma;
-use crate::compile::step::{Call, Factor, Gemm, Matrix, Work};
+use crate::compile::step::{Call, Gemm, GemmMath, Matrix, Work};
 use bilevel_gpu::codegen::naive_gemm::{AffineStore, Start, product};
 use bilevel_gpu::codegen::{
-    Arg, Cell, Elements, Launch, RoundedStorage, TransposeShape, VECTOR, gathered, scattered, transposed,
+    Arg, Elements, Launch, RoundedStorage, TransposeShape, VECTOR, gathered, scattered, transposed,
 };
 use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::DType;
-use bilevel_plan::{DotLayout, View};
+use bilevel_plan::{DotLayout, StorageType, View};
 
 /// Smaller products are faster by a generated kernel than by launching the library's.
 pub(crate) const MIN_LIBRARY_MULTIPLICATIONS: usize = 1 << 15;
@@ -26,16 +26,16 @@ pub(crate) const MIN_COPIED_SIDE: usize = 256;
 pub(crate) fn dot(
     layout: &DotLayout,
     dtype: DType,
-    factor: Factor,
+    math: GemmMath,
     (a, b, c): (Start, Start, Start),
     workspace: &mut Workspace,
 ) -> Vec<Work> {
-    let size = layout.size(factor.precision());
+    let size = layout.size(math.precision);
     let (batch, work) = (size.batch, size.multiplications());
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }
-    if let Some(launch) = batched_mma(layout, factor.precision(), a, b, c) {
+    if let Some(launch) = batched_mma(layout, math.precision, a, b, c) {
         return vec![Work::Kernel(launch)];
     }
     let own = dtype == DType::I32 || work < MIN_LIBRARY_MULTIPLICATIONS;
@@ -43,70 +43,26 @@ pub(crate) fn dot(
     let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
     let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
     let Some((_, leading)) = result.filter(|_| !own) else {
-        return vec![Work::Kernel(product(&CudaCpp, layout, (dtype, factor.precision()), a, b, c, None))];
+        return vec![Work::Kernel(product(&CudaCpp, layout, (dtype, math.precision), a, b, c, None))];
     };
-    // A result without a single batch stride is computed densely and then scattered.
     let Some(c_batch_stride) = batch_stride(&layout.batch, 2) else {
-        let place = workspace.take(layout.m * layout.n * batch * c.2.size());
-        let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
-        let mut stride = (layout.m * layout.n) as isize;
-        for (length, strides) in dense.batch.iter_mut().rev() {
-            strides[2] = stride;
-            stride *= *length as isize;
-        }
-        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, c.2)), workspace);
-        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
-        let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
-        let (shape, strides) = axes.unzip();
-        let view = View { shape, strides, offset: c.1 };
-        works.push(Work::Kernel(scattered(&CudaCpp, (place, c.2), Elements { place: c.0, view: &view }, c.2)));
-        return works;
+        return scattered_dot(layout, dtype, math, (a, b, c), workspace);
     };
     let mut works = vec![];
-    let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
-        let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
-        let direct = column_major(rows, columns, strides).zip(batch_stride(&layout.batch, side)).filter(|_| fits);
-        if let Some(((transposed, leading), batch_stride)) = direct {
-            return Matrix { at: address(start), transposed, leading, batch_stride };
-        }
-        // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
-        let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
-        let inner =
-            if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
-        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
-        let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
-        // A matrix shared by the batch is copied once.
-        let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
-        let skip = if shared { layout.batch.len() } else { 0 };
-        let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
-        let size = if fits { start.2.size() } else { Cell::Bf16.size() };
-        let place = workspace.take(view.count() * size);
-        let written = (!fits).then_some(RoundedStorage::Bf16);
-        works.push(Work::Kernel(gathered(&CudaCpp, Elements { place: start.0, view: &view }, start.2, place, written)));
-        let batch_stride = if shared { 0 } else { rows * columns };
-        Matrix {
-            at: Arg::Memory(place, 0),
-            transposed: by_rows,
-            leading: if by_rows { columns } else { rows },
-            batch_stride,
-        }
-    };
-    let left = side(a, 0, (layout.m, layout.k), layout.a);
-    let right = side(b, 1, (layout.k, layout.n), layout.b);
+    let left = library_operand(layout, math, a, 0, (&mut works, workspace));
+    let right = library_operand(layout, math, b, 1, (&mut works, workspace));
     let result = Matrix { at: address(c), transposed: false, leading, batch_stride: c_batch_stride };
     let space = workspace.take(workspace_bytes(work));
     let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
     let (m, n, left, right) =
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
-    let k = layout.k;
-    let narrow = c.2 == Cell::Bf16;
     let mut product = Gemm {
         m,
         n,
-        k,
+        k: layout.k,
         batch,
-        factor,
-        narrow,
+        math,
+        result: c.2,
         a: left,
         b: right,
         c: result,
@@ -118,26 +74,88 @@ pub(crate) fn dot(
     works
 }
 
+/// Returns the steps of a product whose result has no single batch stride: it is computed densely and then scattered.
+fn scattered_dot(
+    layout: &DotLayout,
+    dtype: DType,
+    math: GemmMath,
+    (a, b, c): (Start, Start, Start),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let batch = layout.size(math.precision).batch;
+    let place = workspace.take(layout.m * layout.n * batch * c.2.size());
+    let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
+    let mut stride = (layout.m * layout.n) as isize;
+    for (length, strides) in dense.batch.iter_mut().rev() {
+        strides[2] = stride;
+        stride *= *length as isize;
+    }
+    let mut works = dot(&dense, dtype, math, (a, b, (place, 0, c.2)), workspace);
+    let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
+    let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
+    let (shape, strides) = axes.unzip();
+    let view = View { shape, strides, offset: c.1 };
+    works.push(Work::Kernel(scattered(&CudaCpp, (place, c.2), Elements { place: c.0, view: &view }, c.2)));
+    works
+}
+
+/// Returns an operand as the library reads it: where it is, or a copy that a step added to `works` makes.
+fn library_operand(
+    layout: &DotLayout,
+    math: GemmMath,
+    start: Start,
+    side: usize,
+    (works, workspace): (&mut Vec<Work>, &mut Workspace),
+) -> Matrix {
+    let (rows, columns, strides) =
+        if side == 0 { (layout.m, layout.k, layout.a) } else { (layout.k, layout.n, layout.b) };
+    let fits = math != GemmMath::BF16 || start.2 == StorageType::Bf16;
+    let direct = column_major(rows, columns, strides).zip(batch_stride(&layout.batch, side)).filter(|_| fits);
+    if let Some(((transposed, leading), batch_stride)) = direct {
+        return Matrix { at: address(start), transposed, leading, batch_stride };
+    }
+    // Copied in memory order: by rows if their elements are contiguous, otherwise by columns.
+    let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
+    let inner =
+        if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
+    let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
+    let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+    // A matrix shared by the batch is copied once.
+    let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
+    let skip = if shared { layout.batch.len() } else { 0 };
+    let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
+    let size = if fits { start.2.size() } else { StorageType::Bf16.size() };
+    let place = workspace.take(view.count() * size);
+    let written = (!fits).then_some(RoundedStorage::Bf16);
+    works.push(Work::Kernel(gathered(&CudaCpp, Elements { place: start.0, view: &view }, start.2, place, written)));
+    Matrix {
+        at: Arg::Memory(place, 0),
+        transposed: by_rows,
+        leading: if by_rows { columns } else { rows },
+        batch_stride: if shared { 0 } else { rows * columns },
+    }
+}
+
 /// Returns the steps of a product that is stored after an affine map, by the library or, if it is small, by the generic
 /// kernel; `None` if neither can, as for a bias along the columns that the library sees.
 pub(crate) fn affine_dot(
     layout: &DotLayout,
     dtype: DType,
-    factor: Factor,
+    math: GemmMath,
     starts: (Start, Start, Start),
     affine: AffineStore,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
-    if layout.size(factor.precision()).multiplications() < MIN_LIBRARY_MULTIPLICATIONS {
+    if layout.size(math.precision).multiplications() < MIN_LIBRARY_MULTIPLICATIONS {
         let (a, b, c) = starts;
-        let launch = product(&CudaCpp, layout, (dtype, factor.precision()), a, b, c, Some(&affine));
+        let launch = product(&CudaCpp, layout, (dtype, math.precision), a, b, c, Some(&affine));
         return Some(vec![Work::Kernel(launch)]);
     }
-    let mut works = dot(layout, dtype, factor, starts, workspace);
+    let mut works = dot(layout, dtype, math, starts, workspace);
     let Some(Work::Library(Call::Gemm(gemm))) = works.last_mut() else { return None };
     // The library adds a bias to rows, which are columns here, and needs matrices of more than one row and column.
     let has_rows = gemm.m == layout.n && gemm.n > 1 && gemm.m > 1 && gemm.k > 1;
-    let possible = !gemm.narrow && (affine.bias.is_none() || has_rows);
+    let possible = gemm.result != StorageType::Bf16 && (affine.bias.is_none() || has_rows);
     possible.then(|| gemm.affine = affine)?;
     Some(works)
 }
@@ -146,11 +164,11 @@ pub(crate) fn affine_dot(
 /// 32-bit operands only along k; otherwise the library uses older ones and takes up to 1.5 times as long. If both have
 /// the same size, A is copied, which is faster.
 fn along_the_sum(product: &mut Gemm, workspace: &mut Workspace) -> Option<Launch> {
-    let Gemm { m, n, k, batch, factor, a, b, .. } = *product;
+    let Gemm { m, n, k, batch, math, a, b, .. } = *product;
     let across = !a.transposed && b.transposed;
     let by_16_bytes = |matrix: Matrix| matrix.leading.is_multiple_of(VECTOR) && matrix.alignment() >= 16;
     let worth_it =
-        factor == Factor::Tf32 && batch == 1 && [m, n, k].into_iter().all(|length| length >= MIN_COPIED_SIDE);
+        math == GemmMath::TF32 && batch == 1 && [m, n, k].into_iter().all(|length| length >= MIN_COPIED_SIDE);
     if !(worth_it && across && by_16_bytes(a) && by_16_bytes(b)) {
         return None;
     }
@@ -173,8 +191,8 @@ pub(crate) fn workspace_bytes(work: usize) -> usize {
     if work >= LARGE_GEMM_MULTIPLICATIONS { WORKSPACE_BYTES } else { SMALL_WORKSPACE_BYTES }
 }
 
-fn address((place, elements, cell): Start) -> Arg {
-    Arg::Memory(place, elements * cell.size() as isize)
+fn address((place, elements, storage): Start) -> Arg {
+    Arg::Memory(place, elements * storage.size() as isize)
 }
 
 /// Returns whether a matrix with these strides is a transposed column-major matrix, and its leading dimension.
@@ -215,16 +233,16 @@ mod tests {
     use super::*;
     use bilevel_plan::{Place, Region};
 
-    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
+    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0, StorageType::F32);
 
-    fn products(layout: &DotLayout, factor: Factor) -> Vec<Work> {
-        dot(layout, DType::F32, factor, (HERE, HERE, HERE), &mut Workspace::new(None))
+    fn products(layout: &DotLayout, math: GemmMath) -> Vec<Work> {
+        dot(layout, DType::F32, math, (HERE, HERE, HERE), &mut Workspace::new(None))
     }
 
     #[test]
     fn rows_by_rows_is_a_product_of_the_transposes_in_the_other_order() {
         let layout = DotLayout { m: 64, n: 48, k: 32, a: (32, 1), b: (48, 1), c: (48, 1), batch: vec![] };
-        let works = products(&layout, Factor::F32);
+        let works = products(&layout, GemmMath::F32);
         let [Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
         assert_eq!((p.m, p.n, p.k, p.batch), (48, 64, 32, 1));
         assert_eq!((p.a.transposed, p.a.leading, p.b.transposed, p.b.leading, p.c.leading), (false, 48, false, 32, 48));
@@ -235,7 +253,7 @@ mod tests {
         // Queries and keys of 2 images, 3 heads of 16, in rows of 144.
         let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
         let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };
-        let works = products(&layout, Factor::F32);
+        let works = products(&layout, GemmMath::F32);
         let [Work::Kernel(_), Work::Kernel(_), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
         assert_eq!((p.batch, p.a.batch_stride, p.c.batch_stride), (6, 48 * 16, 48 * 48));
     }
@@ -250,7 +268,7 @@ mod tests {
             ..DotLayout { m, n, k, a: (0, 0), b: (0, 0), c: (0, 0), batch: vec![] }
         };
         for (m, n, of_a) in [(768, 3072, false), (3072, 768, true), (768, 768, true)] {
-            let works = products(&layout(m, n, 1574), Factor::Tf32);
+            let works = products(&layout(m, n, 1574), GemmMath::TF32);
             let [Work::Kernel(copy), Work::Library(Call::Gemm(p))] = &works[..] else { panic!("{works:?}") };
             assert_eq!((p.m, p.n, p.k, copy.grid), (n, m, 1574, [25 * 12, 1]));
             let (copied, other) = if of_a { (p.a, p.b) } else { (p.b, p.a) };
@@ -259,24 +277,23 @@ mod tests {
             assert_eq!((copied.leading, other.leading), (1576, m.max(n)));
             assert!(copied.at != other.at && copied.alignment() >= 16);
         }
-        let as_it_is =
-            |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Library(Call::Gemm(_))]);
+        let as_it_is = |layout: &DotLayout, math| matches!(products(layout, math)[..], [Work::Library(Call::Gemm(_))]);
         let large = layout(768, 768, 1576);
-        for factor in [Factor::F32, Factor::Tf32] {
-            assert_eq!(as_it_is(&large, factor), factor == Factor::F32);
+        for math in [GemmMath::F32, GemmMath::TF32] {
+            assert_eq!(as_it_is(&large, math), math == GemmMath::F32);
             for short in [layout(768, 768, 252), layout(252, 768, 1576), layout(768, 252, 1576)] {
-                assert!(as_it_is(&short, factor));
+                assert!(as_it_is(&short, math));
             }
             // One contiguous along k; rows not aligned to 16 bytes.
-            assert!(as_it_is(&DotLayout { a: (1576, 1), ..large.clone() }, factor));
-            assert!(as_it_is(&DotLayout { b: (1, 1576), ..large.clone() }, factor));
-            assert!(as_it_is(&layout(767, 768, 1576), factor));
+            assert!(as_it_is(&DotLayout { a: (1576, 1), ..large.clone() }, math));
+            assert!(as_it_is(&DotLayout { b: (1, 1576), ..large.clone() }, math));
+            assert!(as_it_is(&layout(767, 768, 1576), math));
         }
     }
 
     #[test]
     fn small_products_and_those_of_integers_are_our_own() {
         let layout = DotLayout { m: 4, n: 4, k: 4, a: (4, 1), b: (4, 1), c: (4, 1), batch: vec![] };
-        assert!(matches!(products(&layout, Factor::F32)[..], [Work::Kernel(_)]));
+        assert!(matches!(products(&layout, GemmMath::F32)[..], [Work::Kernel(_)]));
     }
 }

@@ -91,7 +91,10 @@ fn described(step: &Step) -> String {
             )
         }
         Work::Library(Call::Gemm(p)) => {
-            format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
+            format!(
+                "product {} x {} x {} of {:?} in {}, {} of them",
+                p.m, p.n, p.k, p.math.operands, p.math.precision, p.batch
+            )
         }
         Work::Library(Call::Convolution { geometry, .. }) => format!("convolution {geometry:?}"),
         Work::Copy { bytes, .. } => format!("copy of {bytes} bytes"),

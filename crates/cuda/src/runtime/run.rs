@@ -13,9 +13,9 @@ use crate::runtime::launch::{PreparedLaunch, start};
 use crate::target::H200;
 use bilevel_gpu::codegen::Kernel;
 use bilevel_gpu::compile::failure_record;
-use bilevel_gpu::compile::plan::{MemoryBudget, PlannedBytes};
+use bilevel_gpu::compile::passes::GpuPipeline;
+use bilevel_gpu::compile::plan::PlannedBytes;
 use bilevel_gpu::schedule::pipeline::{PIPELINE_STREAMS, PipelinePart, SoftwarePipeline, Window};
-use bilevel_gpu::schedule::streams::STREAMS;
 use bilevel_gpu::schedule::streams::{StreamSlot, assign_streams};
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
 use bilevel_plan::{IndexCheck, Place, Region, internal_error};
@@ -64,12 +64,12 @@ pub(crate) struct CompiledPlan {
 impl CompiledPlan {
     /// Compiles a valid program, with convolutions by cuDNN if given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        Self::within(MemoryBudget::Relaxed, program, dnn, device)
+        Self::by(&GpuPipeline::new(), program, dnn, device)
     }
 
-    fn within(space: MemoryBudget, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
+    fn by(passes: &GpuPipeline, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
         let fuses_attention = device.architecture.has_fused_attention();
-        let plan = device.clock.time(Phase::Planning, || plan_with(program, dnn, fuses_attention, space))?;
+        let plan = device.clock.time(Phase::Planning, || plan_with(program, dnn, fuses_attention, passes))?;
         device.expect_scratch(plan.arena_bytes);
         let kernels: Vec<Arc<Kernel>> = plan.kernels().map(|launch| launch.kernel.clone()).collect();
         // Kernel compilation uses the cores while GEMM trials use the GPU.
@@ -80,7 +80,7 @@ impl CompiledPlan {
             chosen.map(|()| functions)
         })?;
         let slots = [&plan.prologue, &plan.body, plan.carry_only.as_deref().unwrap_or(&[])]
-            .map(|steps| assign_streams(&H200, steps, STREAMS));
+            .map(|steps| assign_streams(&H200, steps, plan.streams));
         Ok(CompiledPlan { plan, functions, slots })
     }
 }
@@ -131,7 +131,7 @@ impl Executable {
         let takes_more = compiled.plan.pipeline.is_some();
         match Self::with_memory(compiled, device) {
             Err(Error { kind: ErrorKind::OutOfMemory { .. }, .. }) if takes_more => {
-                Self::with_memory(CompiledPlan::within(MemoryBudget::Minimal, program, dnn, device)?, device)
+                Self::with_memory(CompiledPlan::by(&GpuPipeline::sequential(), program, dnn, device)?, device)
             }
             planned => planned,
         }

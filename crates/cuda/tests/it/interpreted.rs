@@ -4,15 +4,13 @@ use crate::gpu::{affine, agrees_on_affine_epilogues};
 use bilevel_cuda::gpu_target;
 use bilevel_graph::conformance::{agree, cases, check_all, long_products, outputs};
 use bilevel_graph::{DType, Graph, Program, Result};
-use bilevel_plan::{Interpreter, Kind, Schedule, StorageType, channels_last};
+use bilevel_plan::{Interpreter, Kind, Schedule, StorageType};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// As the executor plans it where cuDNN is there: with images channels last, if that is another program.
+/// As the executor plans it if cuDNN is available.
 fn planned(program: &Program) -> Result<Schedule> {
-    let rewritten = channels_last(program);
-    let target = gpu_target(rewritten.is_some(), true);
-    Schedule::new(rewritten.as_ref().unwrap_or(program), &target)
+    Schedule::new(program, &gpu_target(true, true))
 }
 
 /// How many schedules have a fused attention, fetches in loops, sums of pads, and storage in two bytes.

@@ -2,13 +2,13 @@
 //! needed.
 
 use crate::common::can_compile;
-use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries, kernel_texts};
+use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries, gpu_target, kernel_texts};
 use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
     varied_program,
 };
 use bilevel_graph::{DType, Graph, Precision, Program, Tensor, nn};
-use bilevel_plan::channels_last;
+use bilevel_plan::Pipeline;
 use std::collections::BTreeSet;
 
 /// Compiles every kernel of these cases once. There must be more than this many, whether or not NVRTC is there to
@@ -90,7 +90,7 @@ fn convolutions_with_channels_last_compile() {
     for precision in [Precision::Tf32, Precision::Bf16] {
         for mut case in convolutions(DType::F32).unwrap() {
             let program = case.program.with_precision(precision);
-            case.program = channels_last(&program).unwrap_or(program);
+            case.program = Pipeline::new().rewrite(&program, &gpu_target(true, true)).unwrap();
             cases.push(case);
         }
     }

@@ -4,14 +4,14 @@
 use crate::codegen::context::Context;
 use crate::codegen::data::inline_gather::GatheredRows;
 use crate::codegen::expr::{formula, once};
-use crate::codegen::kernel::{Cell, Code, Value, c_type};
+use crate::codegen::kernel::{Code, Value, c_type};
 use crate::codegen::load::SmemOperand;
 use crate::codegen::loops::rows::WARP;
 use crate::codegen::parts::Part;
 use crate::codegen::prefetch::Prefetch;
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, Precision, RandomKind, ReduceOp};
-use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, expect};
+use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, StorageType, View, expect};
 use std::collections::HashMap;
 
 /// Emits members, each once, on demand.
@@ -91,7 +91,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let node = &schedule.nodes[member];
         let rounds = matches!(node.kind, Kind::Elementwise(Elementwise::Round(Precision::Bf16)));
         if rounds
-            && self.context.cell(member) == Cell::Bf16
+            && self.context.storage(member) == StorageType::Bf16
             && let Some((read, _)) = node.operands[0].at()
             && self.context.access(member, &node.operands[0]) == Some(Access::Register)
         {

@@ -1,10 +1,10 @@
 //! The context of code generation: the schedule, its memory, and the wanted members.
 
-use crate::codegen::kernel::{Cell, Code};
+use crate::codegen::kernel::Code;
 use crate::codegen::renderer::Dialect;
 use crate::compile::device_asserts::Checks;
 use bilevel_graph::Result;
-use bilevel_plan::{Access, MemoryMap, Operand, Place, Schedule, expect};
+use bilevel_plan::{Access, MemoryMap, Operand, Place, Schedule, StorageType, expect};
 use std::collections::HashMap;
 
 /// The context of a group.
@@ -48,8 +48,8 @@ impl Context<'_> {
     }
 
     /// Returns the element type of a node in memory.
-    pub fn cell(&self, node: usize) -> Cell {
-        self.schedule.nodes[node].storage.into()
+    pub fn storage(&self, node: usize) -> StorageType {
+        self.schedule.nodes[node].storage
     }
 
     /// True if one of these members overwrites a carried input.

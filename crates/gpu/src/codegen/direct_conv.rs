@@ -2,10 +2,10 @@
 
 use crate::codegen::data::copy::Elements;
 use crate::codegen::expr::rounded;
-use crate::codegen::kernel::{Cell, Code, Launch, c_type, reach};
+use crate::codegen::kernel::{Code, Launch, c_type, reach};
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{ConvDims, DType, Precision, ReduceOp};
-use bilevel_plan::{Place, View};
+use bilevel_plan::{Place, StorageType, View};
 
 /// Returns the im2col kernel for images `first..first + images` of a view `[n, channels, h, w]`, a kernel of `[ky, kx]`
 /// and results of `[oy, ox]`.
@@ -48,6 +48,8 @@ pub fn patches(
 
 /// From this many terms on, the threads of a block share a result.
 const MIN_SHARED_TERMS: usize = 1024;
+/// With this many results, one thread each occupies the whole GPU.
+const MAX_SHARED_RESULTS: usize = 1 << 20;
 /// The number of threads that share a result.
 const SHARING_THREADS: usize = 256;
 
@@ -58,13 +60,13 @@ pub fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
     (dtype, precision): (DType, Precision),
-    (out, to, cell): (&View, Place, Cell),
+    (out, to, storage): (&View, Place, StorageType),
 ) -> Launch {
     let ([_, _, h, w], [outputs, inputs, kh, kw]) = (four(&image.view.shape), four(&kernel.view.shape));
     let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
     let count = out.count();
     let terms = inputs * kh * kw;
-    let shared = terms >= MIN_SHARED_TERMS && count < 1 << 20;
+    let shared = terms >= MIN_SHARED_TERMS && count < MAX_SHARED_RESULTS;
     let mut code = Code::new(dialect);
     code.reaches(count.max(terms).max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
     if shared {
@@ -75,7 +77,7 @@ pub fn convolution(
     let c = c_type(dtype);
     let (from, weights) =
         (code.input(image.place, dtype, image.view.offset), code.input(kernel.place, dtype, kernel.view.offset));
-    let to = code.output(to, cell, out.offset);
+    let to = code.output(to, storage, out.offset);
     code.line(format!("const I x = (I)(e % {ow}), y = (I)(e / {ow} % {oh});"));
     code.line(format!("const I o = (I)(e / {} % {outputs}), im = (I)(e / {});", oh * ow, oh * ow * outputs));
     code.line(format!("const I base = im * {} + o / {} * {} * {};", s[0], outputs / dims.groups, inputs, s[1]));

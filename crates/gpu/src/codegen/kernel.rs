@@ -214,81 +214,58 @@ pub fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// The type of elements in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    /// That of the graph.
-    Of(DType),
-    /// bf16.
-    Bf16,
-    /// Scaled fp16, which loops write and products read.
-    Half,
-}
-
-impl From<DType> for Cell {
-    fn from(dtype: DType) -> Cell {
-        Cell::Of(dtype)
-    }
-}
-
-impl From<StorageType> for Cell {
-    fn from(storage: StorageType) -> Cell {
-        match storage {
-            StorageType::F32 | StorageType::F64 | StorageType::I32 => Cell::Of(storage.dtype()),
-            StorageType::Bf16 => Cell::Bf16,
-            StorageType::F16 => Cell::Half,
-        }
-    }
-}
-
-impl Cell {
-    /// Its C name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cell::Of(dtype) => c_type(dtype),
-            Cell::Bf16 => "bf16",
-            Cell::Half => "half",
-        }
-    }
-
-    /// Returns the part of the library that defines it.
-    fn part(self) -> Option<Part> {
-        match self {
-            Cell::Of(_) => None,
-            Cell::Bf16 => Some(Part::Bf16),
-            Cell::Half => Some(Part::ScaledF16),
-        }
-    }
+/// The C side of a storage type.
+pub trait CStorage {
+    /// Returns its C name.
+    fn name(self) -> &'static str;
 
     /// Returns the function that loads this many contiguous elements as numbers of the graph.
-    pub fn load(self, lanes: usize) -> String {
-        match self {
-            Cell::Of(dtype) => format!("load<{}, {lanes}>", c_type(dtype)),
-            Cell::Bf16 => format!("load_bf16<{lanes}>"),
-            Cell::Half => format!("load<half, {lanes}>"),
-        }
-    }
+    fn load(self, lanes: usize) -> String;
 
     /// Returns the function that stores them.
-    pub fn store(self, lanes: usize) -> String {
-        match self {
-            Cell::Of(dtype) => format!("store<{}, {lanes}>", c_type(dtype)),
-            Cell::Bf16 => format!("store_bf16<{lanes}>"),
-            Cell::Half => format!("store_half<{lanes}>"),
-        }
-    }
+    fn store(self, lanes: usize) -> String;
 
     /// Returns how many of this many contiguous elements are moved at once: at most 16 bytes.
-    pub fn at_once(self, neighbours: usize) -> usize {
-        neighbours.min(16 / self.size())
+    fn at_once(self, neighbours: usize) -> usize;
+}
+
+impl CStorage for StorageType {
+    fn name(self) -> &'static str {
+        match self {
+            StorageType::F32 | StorageType::F64 | StorageType::I32 => c_type(self.dtype()),
+            StorageType::Bf16 => "bf16",
+            StorageType::F16 => "half",
+        }
     }
 
-    /// Returns the bytes of an element.
-    pub fn size(self) -> usize {
+    fn load(self, lanes: usize) -> String {
         match self {
-            Cell::Of(dtype) => dtype.size(),
-            Cell::Bf16 | Cell::Half => 2,
+            StorageType::F32 | StorageType::F64 | StorageType::I32 | StorageType::F16 => {
+                format!("load<{}, {lanes}>", self.name())
+            }
+            StorageType::Bf16 => format!("load_bf16<{lanes}>"),
         }
+    }
+
+    fn store(self, lanes: usize) -> String {
+        match self {
+            StorageType::F32 | StorageType::F64 | StorageType::I32 => format!("store<{}, {lanes}>", self.name()),
+            StorageType::Bf16 => format!("store_bf16<{lanes}>"),
+            StorageType::F16 => format!("store_half<{lanes}>"),
+        }
+    }
+
+    fn at_once(self, neighbours: usize) -> usize {
+        neighbours.min(16 / self.size())
+    }
+}
+
+/// Returns the part of the device library that defines a storage type.
+fn part_of(storage: StorageType) -> Option<Part> {
+    match storage {
+        StorageType::F32 | StorageType::F64 | StorageType::I32 => None,
+        StorageType::Bf16 => Some(Part::Bf16),
+        StorageType::F16 => Some(Part::ScaledF16),
     }
 }
 
@@ -303,8 +280,8 @@ pub enum RoundedStorage {
 
 impl RoundedStorage {
     /// Returns the storage of rounded elements of this type.
-    pub fn of(cell: Cell) -> Self {
-        if cell == Cell::Bf16 { RoundedStorage::Bf16 } else { RoundedStorage::WideBf16 }
+    pub fn of(storage: StorageType) -> Self {
+        if storage == StorageType::Bf16 { RoundedStorage::Bf16 } else { RoundedStorage::WideBf16 }
     }
 
     /// Its C name.
@@ -382,26 +359,26 @@ impl Code {
     }
 
     /// Adds a pointer to elements that the kernel reads, this many elements from a place, and returns its name.
-    pub fn input(&mut self, place: Place, cell: impl Into<Cell>, elements: isize) -> String {
-        let cell = cell.into();
-        self.pointer(cell, Arg::Memory(place, elements * cell.size() as isize), (true, false))
+    pub fn input(&mut self, place: Place, storage: impl Into<StorageType>, elements: isize) -> String {
+        let storage = storage.into();
+        self.pointer(storage, Arg::Memory(place, elements * storage.size() as isize), (true, false))
     }
 
     /// As [`input`](Self::input), for elements that the kernel writes.
-    pub fn output(&mut self, place: Place, cell: impl Into<Cell>, elements: isize) -> String {
-        let cell = cell.into();
-        self.pointer(cell, Arg::Memory(place, elements * cell.size() as isize), (false, true))
+    pub fn output(&mut self, place: Place, storage: impl Into<StorageType>, elements: isize) -> String {
+        let storage = storage.into();
+        self.pointer(storage, Arg::Memory(place, elements * storage.size() as isize), (false, true))
     }
 
     /// As [`input`](Self::input), for elements that the kernel reads and writes.
-    pub fn in_out(&mut self, place: Place, cell: impl Into<Cell>, elements: isize) -> String {
-        let cell = cell.into();
-        self.pointer(cell, Arg::Memory(place, elements * cell.size() as isize), (true, true))
+    pub fn in_out(&mut self, place: Place, storage: impl Into<StorageType>, elements: isize) -> String {
+        let storage = storage.into();
+        self.pointer(storage, Arg::Memory(place, elements * storage.size() as isize), (true, true))
     }
 
-    fn pointer(&mut self, cell: Cell, arg: Arg, access: (bool, bool)) -> String {
-        self.parts = cell.part().map_or(self.parts, |part| self.parts.with(part));
-        self.param(ParamType::Pointer(cell.name()), arg, access)
+    fn pointer(&mut self, storage: StorageType, arg: Arg, access: (bool, bool)) -> String {
+        self.parts = part_of(storage).map_or(self.parts, |part| self.parts.with(part));
+        self.param(ParamType::Pointer(storage.name()), arg, access)
     }
 
     /// As [`output`](Self::output), for elements rounded to bf16.

@@ -1,11 +1,11 @@
 //! Loads of loop operands, from memory or from shared memory.
 
 use crate::codegen::body::Members;
-use crate::codegen::kernel::{Cell, Value, c_type, decode, reach};
+use crate::codegen::kernel::{CStorage, Value, c_type, decode, reach};
 use crate::codegen::prefetch::{self, PrefetchedValue};
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
-use bilevel_plan::{Run, View};
+use bilevel_plan::{Run, StorageType, View};
 
 /// An operand that is already in shared memory.
 pub struct SmemOperand {
@@ -16,7 +16,7 @@ pub struct SmemOperand {
 }
 
 /// Elements in memory: the runs and the offset of their view, their type, and the pointer to the first.
-type Source<'a> = (&'a [Run], isize, Cell, &'a str);
+type Source<'a> = (&'a [Run], isize, StorageType, &'a str);
 
 impl Members<'_, '_> {
     /// Returns a value loaded from a node's memory: one per lane, or one per row.
@@ -26,8 +26,8 @@ impl Members<'_, '_> {
             return Ok(value.clone());
         }
         let dtype = self.context.schedule.nodes[node].dtype;
-        let cell = self.context.cell(node);
-        let pointer = self.code.input(self.context.place(node)?, cell, view.offset);
+        let storage = self.context.storage(node);
+        let pointer = self.code.input(self.context.place(node)?, storage, view.offset);
         let (c, lanes) = (c_type(dtype), self.mapping.lanes());
         let name = format!("m{}", self.fresh());
         let runs = view.runs();
@@ -57,7 +57,7 @@ impl Members<'_, '_> {
             self.code.head(format!("const {c} {name} = {pointer}[0];"));
             return Ok(value);
         }
-        let from = (&runs[..], view.offset, cell, &pointer[..]);
+        let from = (&runs[..], view.offset, storage, &pointer[..]);
         if is_prefetched {
             let written = self.code.written();
             let target = if same { name.clone() } else { prefetch::next_of(&name) };
@@ -99,7 +99,7 @@ impl Members<'_, '_> {
         }
     }
 
-    fn load_side(&mut self, (runs, offset, cell, pointer): Source, lanes: usize, (name, target): (&str, &str)) {
+    fn load_side(&mut self, (runs, offset, storage, pointer): Source, lanes: usize, (name, target): (&str, &str)) {
         let inner = runs[runs.len() - 1];
         let whole = |n: isize| n % lanes as isize == 0;
         let aligned = inner.stride == 1 && whole(offset) && runs[..runs.len() - 1].iter().all(|run| whole(run.stride));
@@ -107,7 +107,7 @@ impl Members<'_, '_> {
             let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
             self.code.lanes(lanes, format!("{target}[j] = {pointer}[{place}];"));
         } else if aligned && lanes > 1 {
-            let load = cell.load(lanes);
+            let load = storage.load(lanes);
             self.code.line(format!("{load}({pointer} + ({}), {target});", decode(runs, "e")));
         } else {
             self.code.line(format!("const I {name}_at = {};", decode(runs, "e")));
@@ -117,21 +117,21 @@ impl Members<'_, '_> {
 
     /// Loads two contiguous elements at once, if all pairs are aligned.
     fn load_pairs(&mut self, from: Source, length: usize, smem_operand: Option<String>, (name, target): (&str, &str)) {
-        let (runs, offset, cell, pointer) = from;
+        let (runs, offset, storage, pointer) = from;
         let even = |n: isize| n % 2 == 0;
         let rows = split(runs, length).filter(|(outer, inner)| {
             let in_order = matches!(inner[..], [Run { stride: 1, .. }]);
             in_order && even(length as isize) && even(offset) && outer.iter().all(|run| even(run.stride))
         });
         let Some((outer, _)) = rows else { return self.load_row(from, length, (name, target)) };
-        let (pairs, load) = (self.mapping.lanes() / 2, cell.load(2));
+        let (pairs, load) = (self.mapping.lanes() / 2, storage.load(2));
         let row = smem_operand.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
-        self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
+        self.code.line(format!("const {}* const {name}_row = {row};", storage.name()));
         self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {target} + 2 * j);"));
     }
 
     /// Loads as many contiguous elements at once as a thread has, if all of them are aligned.
-    fn load_row(&mut self, (runs, offset, cell, pointer): Source, length: usize, (name, target): (&str, &str)) {
+    fn load_row(&mut self, (runs, offset, storage, pointer): Source, length: usize, (name, target): (&str, &str)) {
         let (column, lanes) = (&self.mapping.column(), self.mapping.lanes());
         let Some((outer, inner)) = split(runs, length) else {
             let place = decode(runs, &self.mapping.element());
@@ -139,9 +139,9 @@ impl Members<'_, '_> {
         };
         self.code.line(format!("const I {name}_row = {};", decode(&outer, self.mapping.row_number())));
         let place = format!("{name}_row + {}", decode(&inner, column));
-        let most = cell.at_once(self.mapping.beside());
+        let most = storage.at_once(self.mapping.beside());
         let at_once = (2..=most).rev().find(|&n| most.is_multiple_of(n) && are_vectors(n, offset, &outer, &inner));
-        match at_once.map(|n| (n, cell.load(n))) {
+        match at_once.map(|n| (n, storage.load(n))) {
             Some((n, load)) => self.code.every(n, lanes, format!("{load}({pointer} + ({place}), &{target}[j]);")),
             None => self.code.lanes(lanes, format!("{target}[j] = {pointer}[{place}];")),
         }

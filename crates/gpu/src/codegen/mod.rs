@@ -31,7 +31,7 @@ pub use crate::codegen::data::init_casts::{amax_of, scaled_f16_copy};
 pub use crate::codegen::data::smem_transpose::is_smem_transpose;
 pub use crate::codegen::data::transpose::{TransposeShape, VECTOR, transposed};
 pub use crate::codegen::direct_conv::convolution;
-pub use crate::codegen::kernel::{Arg, Cell, Code, IndexWidth, Kernel, Launch, RoundedStorage};
+pub use crate::codegen::kernel::{Arg, CStorage, Code, IndexWidth, Kernel, Launch, RoundedStorage};
 pub use crate::codegen::loops::column_reduce::{ColumnReduction, Registers, column_blocks, is_by_columns};
 pub use crate::codegen::loops::map::{is_scalar_reduction, partials, sum_type};
 pub use crate::codegen::loops::reduce::{MAX_TERMS, MemoryReduction, reduce_memory};

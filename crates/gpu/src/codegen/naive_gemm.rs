@@ -4,15 +4,15 @@
 
 use crate::codegen::context::Context;
 use crate::codegen::expr::rounded;
-use crate::codegen::kernel::{Cell, Code, Launch, c_type, decode, reach};
+use crate::codegen::kernel::{CStorage, Code, Launch, c_type, decode, reach};
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, Precision, Result};
-use bilevel_plan::{AffineEpilogue, DotLayout, Place, Run};
+use bilevel_plan::{AffineEpilogue, DotLayout, Place, Run, StorageType};
 
 const TILE: usize = 16;
 
 /// The start of an operand: its place, the elements before the first, and the element type.
-pub type Start = (Place, isize, Cell);
+pub type Start = (Place, isize, StorageType);
 
 /// The affine map of a product's result, with its addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,17 +37,17 @@ impl AffineStore {
     }
 
     /// Returns the expression of an element of the result: at `place` in memory, in column j.
-    fn text(&self, code: &mut Code, cell: Cell, dtype: DType, place: &str) -> String {
+    fn text(&self, code: &mut Code, storage: StorageType, dtype: DType, place: &str) -> String {
         let mut text = "sum".to_string();
         if self.alpha != 1.0 {
             text = format!("{} * {text}", code.number(self.alpha, dtype));
         }
         if let Some((at, beta)) = self.addend {
-            let (from, beta) = (code.input(at, cell, 0), code.number(beta, dtype));
+            let (from, beta) = (code.input(at, storage, 0), code.number(beta, dtype));
             text += &format!(" + {beta} * {from}[{place}]");
         }
         if let Some((at, first)) = self.bias {
-            text += &format!(" + {}[j]", code.input(at, cell, first));
+            text += &format!(" + {}[j]", code.input(at, storage, first));
         }
         text
     }

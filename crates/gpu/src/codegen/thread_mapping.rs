@@ -139,9 +139,9 @@ impl ThreadMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::kernel::Cell;
+    use crate::codegen::kernel::CStorage;
     use crate::codegen::loops::rows::RowThreads;
-    use bilevel_graph::DType;
+    use bilevel_plan::StorageType;
 
     type Join = fn(u32, u32) -> u32;
 
@@ -252,14 +252,14 @@ mod tests {
 
     #[test]
     fn neighbours_are_moved_at_once_from_multiples_of_their_number_on() {
-        let cells = [Cell::Bf16, Cell::Of(DType::F32), Cell::Of(DType::F64)];
-        for (length, cell) in (1..=3000).flat_map(|length| cells.map(|cell| (length, cell))) {
+        let storages = [StorageType::Bf16, StorageType::F32, StorageType::F64];
+        for (length, storage) in (1..=3000).flat_map(|length| storages.map(|storage| (length, storage))) {
             let RowThreads { threads, .. } = RowThreads::of((1000 * length, length));
             let (mapping, at_once) =
-                (ThreadMapping::row(length, threads), cell.at_once(ThreadMapping::row(length, threads).beside()));
+                (ThreadMapping::row(length, threads), storage.at_once(ThreadMapping::row(length, threads).beside()));
             let (column, inside) = (Parser::steps(&mapping.column()), mapping.inside().unwrap_or("1".into()));
             let inside = Parser::steps(&inside);
-            assert!(at_once * cell.size() <= 16 && mapping.lanes().is_multiple_of(at_once) && length % at_once == 0);
+            assert!(at_once * storage.size() <= 16 && mapping.lanes().is_multiple_of(at_once) && length % at_once == 0);
             for (t, j) in (0..threads).flat_map(|t| (0..mapping.lanes()).map(move |j| (t, j))) {
                 let first = j - j % at_once;
                 assert_eq!(value(&column, first, t) % at_once, 0, "{mapping:?}");

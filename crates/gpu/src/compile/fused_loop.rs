@@ -4,13 +4,15 @@ use crate::codegen::loops::map::map;
 use crate::codegen::loops::reduce::reduce;
 use crate::codegen::loops::rows::rows;
 use crate::codegen::{
-    Cell, ColumnReduction, Context, Elements, Launch, MAX_TERMS, MemoryReduction, Partial, ReductionShape, Registers,
+    ColumnReduction, Context, Elements, Launch, MAX_TERMS, MemoryReduction, Partial, ReductionShape, Registers,
     RoundedStorage, RowReductions, SegmentReduction, column_blocks, folds, gathered, is_by_columns,
     is_scalar_reduction, is_smem_transpose, partials, read_from_memory, reduce_memory, sum_type, within_rows,
 };
 use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
-use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, expect, internal_error};
+use bilevel_plan::{
+    Access, Domain, Elementwise, Kind, Operand, Place, Role, StorageType, View, expect, internal_error,
+};
 
 /// Returns the kernels of these members. Pure reductions run before the main kernel if it overwrites their operands.
 pub fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
@@ -62,10 +64,10 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     if context.overwrites(&[member]) || !is_smem_transpose(view) {
         return Ok(None);
     }
-    let (cell, wanted) = (context.cell(from), context.cell(member));
-    let rounds = rounds && cell != Cell::Bf16;
-    let written = (rounds || cell != wanted).then_some(RoundedStorage::of(wanted));
-    Ok(Some(gathered(context.dialect, Elements { place: context.place(from)?, view }, cell, to, written)))
+    let (storage, wanted) = (context.storage(from), context.storage(member));
+    let rounds = rounds && storage != StorageType::Bf16;
+    let written = (rounds || storage != wanted).then_some(RoundedStorage::of(wanted));
+    Ok(Some(gathered(context.dialect, Elements { place: context.place(from)?, view }, storage, to, written)))
 }
 
 /// Returns the operator, type, shape and result of a reduction.
@@ -175,7 +177,7 @@ fn row_loop(
         let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
             // The loop may overwrite memory of others, row by row in any order.
-            Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
+            Some((read, view)) => ((context.place(read)?, context.storage(read)), view.clone(), !overwrites),
             None => {
                 let place = space.take(view.count() * dtype.size());
                 written.kept.push((id, place));

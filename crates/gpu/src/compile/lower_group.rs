@@ -1,7 +1,7 @@
 //! Lowers one group of a schedule to steps.
 
 use crate::codegen::{
-    Cell, Context, Elements, Launch, add_rows, block_op, check_index, concat, cumsum, gather, list_bytes, pad_sum,
+    Context, Elements, Launch, add_rows, block_op, check_index, concat, cumsum, gather, list_bytes, pad_sum,
     scatter_add, window_argmax,
 };
 use crate::compile::backend::Backend;
@@ -10,7 +10,9 @@ use crate::compile::step::{Access, LibraryCall, Span, Step, Work};
 use crate::compile::workspace::Workspace;
 use bilevel_graph::block_ops::Blocks;
 use bilevel_graph::{Error, ErrorKind, Result};
-use bilevel_plan::{AffineEpilogue, Domain, Group, IndexDims, Kind, Operand, Place, expect, internal_error};
+use bilevel_plan::{
+    AffineEpilogue, Domain, Group, IndexDims, Kind, Node, Operand, Padding, Place, StorageType, expect, internal_error,
+};
 
 /// Returns the steps of a group, with the bytes of workspace they need.
 pub fn steps_of<B: Backend>(
@@ -131,101 +133,27 @@ pub fn launched<C: LibraryCall>(launches: Vec<Launch>) -> Vec<Work<C>> {
 }
 
 /// Returns an operand of a node in memory, with its element type.
-pub fn operand<'a>(context: &Context<'a>, node: usize, number: usize) -> Result<(Elements<'a>, Cell)> {
+pub fn operand<'a>(context: &Context<'a>, node: usize, number: usize) -> Result<(Elements<'a>, StorageType)> {
     let node = &context.schedule.nodes[node];
     let at = node.operands.get(number).and_then(Operand::at);
     let (read, view) = expect(at, "the memory of an operand", node.location)?;
-    Ok((Elements { place: context.place(read)?, view }, context.cell(read)))
+    Ok((Elements { place: context.place(read)?, view }, context.storage(read)))
 }
 
 /// Returns the steps of an operation that is a group of its own.
 fn single<B: Backend>(context: Context, backend: &B, id: usize, space: &mut Workspace) -> Result<Vec<Work<B::Call>>> {
-    let schedule = context.schedule;
-    let node = &schedule.nodes[id];
-    let (dtype, line) = (node.dtype, node.location);
-    let part = |number: usize| operand(&context, id, number);
-    let elements = |number: usize| part(number).map(|(elements, _)| elements);
-    let to = || context.place(id).map(|place| (place, context.cell(id)));
-    let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
-    let number = context.checks.number(id);
-    Ok(match &node.kind {
-        Kind::Dot(..) => backend.gemm(context, id, space)?,
-        Kind::Conv(..) => backend.convolution(context, id, space)?,
-        Kind::Gather { batch } => {
-            let (x, indices) = (elements(0)?, elements(1)?);
-            let sizes = IndexDims::new(&x.view.shape, &indices.view.shape, *batch);
-            launched(vec![gather(context.dialect, sizes, dtype, (x.place, indices.place, context.place(id)?), number)])
+    let node = &context.schedule.nodes[id];
+    match &node.kind {
+        Kind::Dot(..) => backend.gemm(context, id, space),
+        Kind::Conv(..) => backend.convolution(context, id, space),
+        Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::AddRows { .. } | Kind::CheckIndex { .. } => {
+            indexed(context, id, space)
         }
-        Kind::ScatterAdd { batch } => {
-            let (indices, updates) = (elements(0)?, elements(1)?);
-            let sizes = IndexDims::new(&node.shape, &indices.view.shape, *batch);
-            let lists = space.take(list_bytes(sizes));
-            let places = (indices.place, updates.place, context.place(id)?);
-            let check =
-                number.map(|number| check_index(context.dialect, indices.place, indices.view.count(), sizes.n, number));
-            launched(check.into_iter().chain(scatter_add(context.dialect, sizes, dtype, places, lists)).collect())
-        }
-        Kind::AddRows { batch } => {
-            let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
-            let (sizes, to) = (IndexDims::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
-            let lists = space.take(list_bytes(sizes));
-            let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
-            let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
-            // The check of these indices runs before an update in place; otherwise the sum is not read after a failure.
-            works.extend(launched(add_rows(context.dialect, sizes, dtype, (indices.place, updates.place, to), lists)));
-            works
-        }
-        Kind::WindowArgMax(dims) => {
-            let x = elements(0)?;
-            let from = schedule.nodes[node.operands[0].at().map_or(0, |(read, _)| read)].dtype;
-            let lead = node.shape.len() - 2;
-            let planes = node.shape[..lead].iter().product();
-            let sizes = (planes, x.view.shape[lead], x.view.shape[lead + 1], node.shape[lead], node.shape[lead + 1]);
-            launched(vec![window_argmax(context.dialect, dims, from, sizes, x.place, context.place(id)?)])
-        }
+        Kind::WindowArgMax(..) | Kind::CumSum { .. } | Kind::Block(..) => Ok(launched(vec![by_block(context, id)?])),
+        Kind::Concat(..) | Kind::Pad(..) | Kind::PadSum(..) => Ok(launched(moved(context, id)?)),
         Kind::Host(call) => {
             let what = format!("{}, which user code computes, on a GPU; run it on the CPU", call.function().name());
-            return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
-        }
-        Kind::CumSum { axis, reverse } => {
-            let shape = shape_of(0)?;
-            let sizes = (shape[..*axis].iter().product(), shape[*axis], shape[axis + 1..].iter().product());
-            launched(vec![cumsum(context.dialect, sizes, *reverse, dtype, elements(0)?.place, context.place(id)?)])
-        }
-        Kind::Block(op) => {
-            let places = [elements(0)?.place, elements(node.operands.len() - 1)?.place, context.place(id)?];
-            let shapes = (0..node.operands.len()).map(shape_of).collect::<Result<Vec<_>>>()?;
-            let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
-            let of_last =
-                node.operands.last().and_then(Operand::at).map_or(dtype, |(read, _)| schedule.nodes[read].dtype);
-            launched(vec![block_op(context.dialect, *op, Blocks::of(*op, &shapes, &node.shape), of_last, places)])
-        }
-        Kind::Concat(axis) => {
-            let parts = (0..node.operands.len()).map(part).collect::<Result<Vec<_>>>()?;
-            // Parts that were computed in place need no copy.
-            let mut at = context.place(id)?;
-            let is_there = |(from, _): &(Elements, Cell)| {
-                let there = from.place == at;
-                at.offset += from.view.count() * context.cell(id).size();
-                there
-            };
-            if node.shape[..*axis].iter().all(|&length| length == 1) && parts.iter().all(is_there) {
-                vec![]
-            } else {
-                launched(vec![concat(context.dialect, &parts, *axis, &node.shape, to()?)])
-            }
-        }
-        Kind::Pad(frame) => launched(vec![pad_sum(context.dialect, &[(part(0)?, frame)], &node.shape, dtype, to()?)]),
-        Kind::PadSum(frames) => {
-            let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
-            let parts: Vec<_> = parts.into_iter().zip(frames).collect();
-            launched(vec![pad_sum(context.dialect, &parts, &node.shape, dtype, to()?)])
-        }
-        &Kind::CheckIndex { limit, .. } => {
-            let indices = elements(0)?;
-            let check =
-                number.map(|number| check_index(context.dialect, indices.place, indices.view.count(), limit, number));
-            launched(check.into_iter().collect())
+            Err(Error::new(ErrorKind::Unsupported { what }).at(node.location))
         }
         Kind::Input
         | Kind::CarriedCast(_)
@@ -234,6 +162,112 @@ fn single<B: Backend>(context: Context, backend: &B, id: usize, space: &mut Work
         | Kind::Reduce(..)
         | Kind::AmaxExponent
         | Kind::ArgMax
-        | Kind::InlineGather { .. } => return Err(Error::at(internal_error("a kernel for an operation"), line)),
+        | Kind::InlineGather { .. } => Err(no_kernel(node)),
+    }
+}
+
+fn no_kernel(node: &Node) -> Error {
+    Error::at(internal_error("a kernel for an operation"), node.location)
+}
+
+/// Returns the steps of an operation whose places are given by indices.
+fn indexed<C: LibraryCall>(context: Context, id: usize, space: &mut Workspace) -> Result<Vec<Work<C>>> {
+    let node = &context.schedule.nodes[id];
+    let elements = |number: usize| operand(&context, id, number).map(|(elements, _)| elements);
+    let number = context.checks.number(id);
+    let check = |indices: &Elements, limit: usize| {
+        number.map(|number| check_index(context.dialect, indices.place, indices.view.count(), limit, number))
+    };
+    Ok(match &node.kind {
+        Kind::Gather { batch } => {
+            let (x, indices) = (elements(0)?, elements(1)?);
+            let sizes = IndexDims::new(&x.view.shape, &indices.view.shape, *batch);
+            let places = (x.place, indices.place, context.place(id)?);
+            launched(vec![gather(context.dialect, sizes, node.dtype, places, number)])
+        }
+        Kind::ScatterAdd { batch } => {
+            let (indices, updates) = (elements(0)?, elements(1)?);
+            let sizes = IndexDims::new(&node.shape, &indices.view.shape, *batch);
+            let lists = space.take(list_bytes(sizes));
+            let places = (indices.place, updates.place, context.place(id)?);
+            let sum = scatter_add(context.dialect, sizes, node.dtype, places, lists);
+            launched(check(&indices, sizes.n).into_iter().chain(sum).collect())
+        }
+        Kind::AddRows { batch } => {
+            let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
+            let (sizes, to) = (IndexDims::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
+            let lists = space.take(list_bytes(sizes));
+            let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
+            let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
+            // The check of these indices runs before an update in place; otherwise the sum is not read after a failure.
+            let places = (indices.place, updates.place, to);
+            works.extend(launched(add_rows(context.dialect, sizes, node.dtype, places, lists)));
+            works
+        }
+        &Kind::CheckIndex { limit, .. } => launched(check(&elements(0)?, limit).into_iter().collect()),
+        _ => return Err(no_kernel(node)),
+    })
+}
+
+/// Returns the kernel of an operation that computes windows, sums or blocks independently.
+fn by_block(context: Context, id: usize) -> Result<Launch> {
+    let schedule = context.schedule;
+    let node = &schedule.nodes[id];
+    let elements = |number: usize| operand(&context, id, number).map(|(elements, _)| elements);
+    let to = context.place(id)?;
+    let read_dtype = |operand: Option<&Operand>| {
+        operand.and_then(Operand::at).map_or(node.dtype, |(read, _)| schedule.nodes[read].dtype)
+    };
+    Ok(match &node.kind {
+        Kind::WindowArgMax(dims) => {
+            let x = elements(0)?;
+            let lead = node.shape.len() - 2;
+            let planes = node.shape[..lead].iter().product();
+            let sizes = (planes, x.view.shape[lead], x.view.shape[lead + 1], node.shape[lead], node.shape[lead + 1]);
+            window_argmax(context.dialect, dims, read_dtype(node.operands.first()), sizes, x.place, to)
+        }
+        Kind::CumSum { axis, reverse } => {
+            let x = elements(0)?;
+            let (before, after) = (&x.view.shape[..*axis], &x.view.shape[axis + 1..]);
+            let sizes = (before.iter().product(), x.view.shape[*axis], after.iter().product());
+            cumsum(context.dialect, sizes, *reverse, node.dtype, x.place, to)
+        }
+        Kind::Block(op) => {
+            let places = [elements(0)?.place, elements(node.operands.len() - 1)?.place, to];
+            let operands = (0..node.operands.len()).map(elements).collect::<Result<Vec<_>>>()?;
+            let shapes: Vec<&[usize]> = operands.iter().map(|operand| operand.view.shape.as_slice()).collect();
+            let blocks = Blocks::of(*op, &shapes, &node.shape);
+            block_op(context.dialect, *op, blocks, read_dtype(node.operands.last()), places)
+        }
+        _ => return Err(no_kernel(node)),
+    })
+}
+
+/// Returns the kernels of an operation that only moves elements, or adds those that meet.
+fn moved(context: Context, id: usize) -> Result<Vec<Launch>> {
+    let node = &context.schedule.nodes[id];
+    let to = (context.place(id)?, context.storage(id));
+    let parts = (0..node.operands.len()).map(|number| operand(&context, id, number)).collect::<Result<Vec<_>>>()?;
+    let padded = |frames: &[Padding]| {
+        let parts: Vec<_> = parts.iter().copied().zip(frames).collect();
+        vec![pad_sum(context.dialect, &parts, &node.shape, node.dtype, to)]
+    };
+    Ok(match &node.kind {
+        Kind::Concat(axis) => {
+            // Parts that were computed in place need no copy.
+            let mut at = to.0;
+            let is_there = |(from, storage): &(Elements, StorageType)| {
+                let there = from.place == at;
+                at.offset += from.view.count() * storage.size();
+                there
+            };
+            if node.shape[..*axis].iter().all(|&length| length == 1) && parts.iter().all(is_there) {
+                return Ok(vec![]);
+            }
+            vec![concat(context.dialect, &parts, *axis, &node.shape, to)]
+        }
+        Kind::Pad(frame) => padded(std::slice::from_ref(frame)),
+        Kind::PadSum(frames) => padded(frames),
+        _ => return Err(no_kernel(node)),
     })
 }

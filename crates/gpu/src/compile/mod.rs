@@ -2,9 +2,11 @@
 
 pub mod backend;
 pub mod device_asserts;
+pub mod dump;
 pub mod failure_record;
 pub mod fused_loop;
 pub mod lower_group;
+pub mod passes;
 pub mod plan;
 pub mod segments;
 pub mod step;

@@ -4,12 +4,14 @@ use crate::codegen::Launch;
 use crate::codegen::renderer::Dialect;
 use crate::compile::backend::Backend;
 use crate::compile::device_asserts::{Check, Checks};
+use crate::compile::dump::PlanSteps;
+use crate::compile::passes::{GPU_PASSES, GpuPass, GpuPipeline};
 use crate::compile::segments::{Segments, copies, counted_on, initial_casts, moved, workspaces};
 use crate::compile::step::{LibraryCall, Step, Work};
 use crate::schedule::horizontal_fusion::fuse_horizontally;
 use crate::schedule::pipeline::{Rotatable, SoftwarePipeline};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{CostModel, MemoryMap, Place, Region, Schedule, Target};
+use bilevel_plan::{CostModel, MemoryMap, Pass, Place, Region, Schedule, Snapshot, Target, internal_error};
 
 /// Everything that a run needs except the memory itself.
 pub struct Plan<C> {
@@ -43,15 +45,8 @@ pub struct Plan<C> {
     pub memory_lower_bound: usize,
     /// The software pipeline of the loop, if it pays.
     pub pipeline: Option<SoftwarePipeline<C>>,
-}
-
-/// The memory that a plan may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryBudget {
-    /// As little as possible: steps run sequentially.
-    Minimal,
-    /// More if that lets steps overlap.
-    Relaxed,
+    /// The number of streams for the steps of an iteration.
+    pub streams: usize,
 }
 
 /// The planned memory of a program, in bytes.
@@ -71,112 +66,217 @@ pub struct PlannedBytes {
 const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// The steps of a loop in memory: those of one iteration, in two stages if it is pipelined so.
-struct Loop<C> {
+struct LaidOutLoop<C> {
     map: MemoryMap,
     segments: Segments<C>,
     pipeline: Option<SoftwarePipeline<C>>,
 }
 
-/// Plans a valid program for a target within a memory budget.
+/// What is done with what each pass leaves.
+pub type Show<'a> = &'a mut dyn FnMut(&'static Pass, &dyn Snapshot);
+
+/// Plans a valid program for a target.
 pub fn plan<B: Backend>(
     program: &Program,
     target: &Target,
     backend: &B,
-    budget: MemoryBudget,
+    passes: &GpuPipeline,
 ) -> Result<Plan<B::Call>> {
-    let schedule = Schedule::new(program, target)?;
-    let (checks, dialect, costs) = (Checks::of(&schedule), backend.dialect(), &target.costs);
-    let Loop { map, segments, pipeline } = planned_loop(&schedule, target, backend, &checks, budget)?;
-    let Segments { prologue, mut body, mut carry_only } = segments;
-    let copies = copies(dialect, &schedule, &map, &checks)?;
-    for stages in [Some(&mut body), carry_only.as_mut()].into_iter().flatten() {
-        end_of_step(dialect, &map, pipeline.as_ref(), &copies, stages);
-    }
-    let prologue = fuse_horizontally(costs, prologue);
-    let in_order = |stages: [Vec<Step<B::Call>>; 2]| {
-        let [early, late] = stages.map(|steps| fuse_horizontally(costs, steps));
-        let split = early.len();
-        (early.into_iter().chain(late).collect::<Vec<_>>(), split)
-    };
-    let (body, split) = in_order(body);
-    let (carry_only, carry_only_split) = carry_only.map(in_order).unzip();
-    let pipeline = pipeline.map(|pipeline| pipeline.split_at(split, carry_only_split));
-    let mut finish = vec![];
-    for &number in &map.outputs_to_copy {
-        let to = Place { region: Region::Output(number), offset: 0 };
-        finish.extend(moved(dialect, (&schedule, &map), &schedule.outputs[number], to, false)?);
-    }
-    let plan = Plan {
-        prologue,
-        inputs: program.inputs.len(),
-        prologue_inputs: schedule.prologue_inputs(),
-        initial_casts: fuse_horizontally(costs, initial_casts(dialect, &schedule, &map)?),
-        body,
-        carry_only,
-        finish,
-        counter: map.counter,
-        tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
-        checks: checks.all,
-        bound_bytes: map.bound_bytes,
-        persistent_bytes: pipeline.as_ref().map_or(map.persistent_bytes, |pipeline| pipeline.persistent_bytes),
-        arena_bytes: pipeline.as_ref().map_or(map.arena_bytes, |pipeline| pipeline.arena_bytes),
-        // Iterations in flight are live at the same time.
-        memory_lower_bound: map.lower_bound + pipeline.as_ref().map_or(0, SoftwarePipeline::extra_bytes),
-        pipeline,
-    };
-    plan.check_grids().map(|()| plan)
+    let schedule = passes.schedule().run(program, target)?;
+    draft(&schedule, backend, passes, None)?.finish(program.inputs.len())
 }
 
-/// Builds the steps of a loop: pipelined by rotation, or in stages, or neither.
-fn planned_loop<B: Backend>(
-    schedule: &Schedule,
+/// As [`plan`]; shows what every pass that runs leaves, from the first one on programs to the last one on steps.
+pub fn observe<B: Backend>(
+    program: &Program,
     target: &Target,
     backend: &B,
-    checks: &Checks,
-    budget: MemoryBudget,
-) -> Result<Loop<B::Call>> {
-    type Pipeline<C> = SoftwarePipeline<C>;
-    // A dry run finds the workspaces; a second run assigns them.
-    let (workspaces, costs) = (workspaces(schedule, backend, checks)?, target.costs);
-    let relaxed = budget == MemoryBudget::Relaxed;
-    if relaxed && Pipeline::<B::Call>::may_rotate(schedule) {
-        let map = schedule.lay_out_pipelined(&workspaces)?;
-        if Pipeline::<B::Call>::fits_rotating(&map) {
-            let segments = Segments::new(schedule, &map, backend, checks, None)?;
-            let pipeline = rotating(backend.dialect(), costs, (schedule, &map), checks, &segments)?;
-            return Ok(Loop { map, segments, pipeline });
-        }
-    }
-    let map = schedule.lay_out(&workspaces)?;
-    if relaxed && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(schedule)) {
-        let in_stages = schedule.lay_out_in_stages(&workspaces, &late)?;
-        if Pipeline::<B::Call>::fits_in_stages(&map, &in_stages) {
-            let segments = Segments::new(schedule, &in_stages, backend, checks, Some(&late))?;
-            if let Some(pipeline) = Pipeline::of_stages(costs, &in_stages, &segments.body) {
-                return Ok(Loop { map: in_stages, segments, pipeline: Some(pipeline) });
-            }
-        }
-    }
-    let segments = Segments::new(schedule, &map, backend, checks, None)?;
-    Ok(Loop { map, segments, pipeline: None })
+    passes: &GpuPipeline,
+    show: Show,
+) -> Result<Plan<B::Call>> {
+    let schedule = passes.schedule().observe(program, target, &mut *show)?;
+    draft(&schedule, backend, passes, Some(show))?.finish(program.inputs.len())
 }
 
-/// Builds a pipeline of whole iterations, if it pays.
-fn rotating<C: LibraryCall>(
-    dialect: Dialect,
+/// Runs the passes on a schedule.
+fn draft<'a, B: Backend>(
+    schedule: &'a Schedule,
+    backend: &'a B,
+    passes: &'a GpuPipeline,
+    mut show: Option<Show>,
+) -> Result<Draft<'a, B>> {
+    let mut draft = Draft::new(schedule, backend, passes);
+    for (kind, pass) in GPU_PASSES.iter().filter(|(kind, _)| passes.has(*kind)) {
+        draft.run(*kind)?;
+        if let Some(show) = &mut show {
+            show(pass, &draft.steps());
+        }
+    }
+    Ok(draft)
+}
+
+/// A plan in the making.
+struct Draft<'a, B: Backend> {
+    schedule: &'a Schedule,
+    backend: &'a B,
+    passes: &'a GpuPipeline,
     costs: CostModel,
-    (schedule, map): (&Schedule, &MemoryMap),
-    checks: &Checks,
-    segments: &Segments<C>,
-) -> Result<Option<SoftwarePipeline<C>>> {
-    let copies = copies(dialect, schedule, map, checks)?;
-    let ([full, _], carry_only) = (&segments.body, segments.carry_only.as_ref().map(|[carry_only, _]| &carry_only[..]));
-    let can_fail = !checks.all.is_empty();
-    Ok(SoftwarePipeline::rotating(Rotatable { dialect, costs, schedule, map, full, carry_only, copies, can_fail }))
+    checks: Checks,
+    workspaces: Vec<usize>,
+    looped: Option<LaidOutLoop<B::Call>>,
+    initial_casts: Vec<Step<B::Call>>,
+    finish: Vec<Step<B::Call>>,
+}
+
+impl<'a, B: Backend> Draft<'a, B> {
+    fn new(schedule: &'a Schedule, backend: &'a B, passes: &'a GpuPipeline) -> Self {
+        let (checks, costs) = (Checks::of(schedule), schedule.costs());
+        let (workspaces, initial_casts, finish) = (vec![], vec![], vec![]);
+        Draft { schedule, backend, passes, costs, checks, workspaces, looped: None, initial_casts, finish }
+    }
+
+    fn run(&mut self, pass: GpuPass) -> Result<()> {
+        match pass {
+            GpuPass::Workspaces => self.workspaces = workspaces(self.schedule, self.backend, &self.checks)?,
+            GpuPass::Rotation => self.looped = self.rotating()?,
+            GpuPass::Stages if self.looped.is_none() => self.looped = self.in_stages()?,
+            GpuPass::Memory if self.looped.is_none() => self.looped = Some(self.sequential()?),
+            GpuPass::Stages | GpuPass::Memory | GpuPass::Streams => {}
+            GpuPass::EndOfStep => self.end_of_step()?,
+            GpuPass::HorizontalFusion => self.fuse()?,
+        }
+        Ok(())
+    }
+
+    fn looped(&mut self) -> Result<&mut LaidOutLoop<B::Call>> {
+        self.looped.as_mut().ok_or_else(|| internal_error("the memory of a loop"))
+    }
+
+    /// The steps of an iteration under this map, with the groups in `late` in the second stage.
+    fn segments(&self, map: &MemoryMap, late: Option<&[bool]>) -> Result<Segments<B::Call>> {
+        Segments::new(self.schedule, map, self.backend, &self.checks, late)
+    }
+
+    /// Lays out a loop of which several iterations may run at the same time.
+    fn rotating(&self) -> Result<Option<LaidOutLoop<B::Call>>> {
+        let Draft { schedule, costs, checks, .. } = self;
+        if !SoftwarePipeline::<B::Call>::may_rotate(schedule) {
+            return Ok(None);
+        }
+        let map = schedule.lay_out_pipelined(&self.workspaces)?;
+        if !SoftwarePipeline::<B::Call>::fits_rotating(&map) {
+            return Ok(None);
+        }
+        let segments = self.segments(&map, None)?;
+        let dialect = self.backend.dialect();
+        let pipeline = SoftwarePipeline::rotating(Rotatable {
+            dialect,
+            costs: *costs,
+            schedule,
+            map: &map,
+            full: &segments.body[0],
+            carry_only: segments.carry_only.as_ref().map(|[carry_only, _]| &carry_only[..]),
+            copies: copies(dialect, schedule, &map, checks)?,
+            can_fail: !checks.all.is_empty(),
+            fuses: self.passes.has(GpuPass::HorizontalFusion),
+        });
+        Ok(Some(LaidOutLoop { map, segments, pipeline }))
+    }
+
+    /// Lays out a loop whose late stage overlaps with the next early stage, if that pays.
+    fn in_stages(&self) -> Result<Option<LaidOutLoop<B::Call>>> {
+        let Draft { schedule, costs, checks, workspaces, .. } = self;
+        let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(schedule)) else { return Ok(None) };
+        let map = schedule.lay_out_in_stages(workspaces, &late)?;
+        if !SoftwarePipeline::<B::Call>::fits_in_stages(&schedule.lay_out(workspaces)?, &map) {
+            return Ok(None);
+        }
+        let segments = self.segments(&map, Some(&late))?;
+        let pipeline = SoftwarePipeline::of_stages(*costs, &map, &segments.body);
+        Ok(pipeline.map(|pipeline| LaidOutLoop { map, segments, pipeline: Some(pipeline) }))
+    }
+
+    /// Lays out a loop whose iterations run one after the other.
+    fn sequential(&self) -> Result<LaidOutLoop<B::Call>> {
+        let map = self.schedule.lay_out(&self.workspaces)?;
+        let segments = self.segments(&map, None)?;
+        Ok(LaidOutLoop { map, segments, pipeline: None })
+    }
+
+    /// Adds the copies at the end of a step and of a run, what counts steps, and the initial casts.
+    fn end_of_step(&mut self) -> Result<()> {
+        let (dialect, schedule) = (self.backend.dialect(), self.schedule);
+        let looped = self.looped.as_mut().ok_or_else(|| internal_error("the memory of a loop"))?;
+        let LaidOutLoop { map, segments: Segments { body, carry_only, .. }, pipeline } = looped;
+        let copies = copies(dialect, schedule, map, &self.checks)?;
+        for stages in [Some(body), carry_only.as_mut()].into_iter().flatten() {
+            end_of_stages(dialect, map, pipeline.as_ref(), &copies, stages);
+        }
+        for &number in &map.outputs_to_copy {
+            let to = Place { region: Region::Output(number), offset: 0 };
+            self.finish.extend(moved(dialect, (schedule, map), &schedule.outputs[number], to, false)?);
+        }
+        self.initial_casts = initial_casts(dialect, schedule, map)?;
+        Ok(())
+    }
+
+    /// Joins equal kernels of the prologue, of the initial casts and of each stage.
+    fn fuse(&mut self) -> Result<()> {
+        let costs = self.costs;
+        let fused = |steps: &mut Vec<Step<B::Call>>| *steps = fuse_horizontally(&costs, std::mem::take(steps));
+        fused(&mut self.initial_casts);
+        let Segments { prologue, body, carry_only } = &mut self.looped()?.segments;
+        fused(prologue);
+        body.iter_mut().chain(carry_only.iter_mut().flatten()).for_each(fused);
+        Ok(())
+    }
+
+    fn steps(&self) -> PlanSteps<'_, B::Call> {
+        let mut parts: Vec<(&str, &[Step<B::Call>])> = vec![("before the first step", &self.initial_casts)];
+        if let Some(LaidOutLoop { segments: Segments { prologue, body: [early, late], .. }, .. }) = &self.looped {
+            parts.extend([("prologue", &prologue[..]), ("step", early), ("late stage of a step", late)]);
+        }
+        parts.push(("after the last step", &self.finish));
+        PlanSteps { parts }
+    }
+
+    fn finish(self, inputs: usize) -> Result<Plan<B::Call>> {
+        let LaidOutLoop { map, segments, pipeline } =
+            self.looped.ok_or_else(|| internal_error("the memory of a loop"))?;
+        let in_order = |[early, late]: [Vec<Step<B::Call>>; 2]| {
+            let split = early.len();
+            (early.into_iter().chain(late).collect::<Vec<_>>(), split)
+        };
+        let (body, split) = in_order(segments.body);
+        let (carry_only, carry_only_split) = segments.carry_only.map(in_order).unzip();
+        let streams = self.passes.streams();
+        let pipeline = pipeline.map(|pipeline| pipeline.split_at(split, carry_only_split).on_streams(streams));
+        let schedule = self.schedule;
+        let plan = Plan {
+            prologue: segments.prologue,
+            inputs,
+            prologue_inputs: schedule.prologue_inputs(),
+            initial_casts: self.initial_casts,
+            body,
+            carry_only,
+            finish: self.finish,
+            counter: map.counter,
+            tables: map.tables(schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
+            checks: self.checks.all,
+            bound_bytes: map.bound_bytes,
+            persistent_bytes: pipeline.as_ref().map_or(map.persistent_bytes, |pipeline| pipeline.persistent_bytes),
+            arena_bytes: pipeline.as_ref().map_or(map.arena_bytes, |pipeline| pipeline.arena_bytes),
+            // Iterations in flight are live at the same time.
+            memory_lower_bound: map.lower_bound + pipeline.as_ref().map_or(0, SoftwarePipeline::extra_bytes),
+            pipeline,
+            streams,
+        };
+        plan.check_grids().map(|()| plan)
+    }
 }
 
 /// Adds the copies at the end of a step, and what counts steps: each of two stages counts by itself.
-fn end_of_step<C: LibraryCall>(
+fn end_of_stages<C: LibraryCall>(
     dialect: Dialect,
     map: &MemoryMap,
     pipeline: Option<&SoftwarePipeline<C>>,

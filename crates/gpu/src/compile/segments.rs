@@ -11,9 +11,6 @@ use bilevel_plan::{CastForm, InitialCast, Kind, MemoryMap, Operand, Place, Sched
 use std::collections::HashMap;
 use std::panic::Location;
 
-/// Above this many bytes a copy by the driver is as fast as a kernel; below it, a kernel can be batched.
-const MIN_COPY_BYTES: usize = 32 << 10;
-
 /// Returns the bytes of workspace of each group, by a dry run.
 pub fn workspaces(schedule: &Schedule, backend: &impl Backend, checks: &Checks) -> Result<Vec<usize>> {
     let first = schedule.lay_out(&vec![0; schedule.groups().len()])?;
@@ -180,7 +177,7 @@ pub fn moved<C: LibraryCall>(
     }
     let work = if guarded {
         Work::Kernel(copy_unless_failed(dialect, Elements { place, view }, made.dtype, to))
-    } else if made.is_whole(view) && bytes > MIN_COPY_BYTES {
+    } else if made.is_whole(view) && bytes > schedule.costs().min_copy_bytes {
         Work::Copy { from: place, to, bytes }
     } else {
         Work::Kernel(gathered(dialect, Elements { place, view }, made.dtype, to, None))

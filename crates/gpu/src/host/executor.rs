@@ -9,7 +9,8 @@ use crate::codegen::{Context, Kernel, Launch, MAX_ROW_LENGTH, convolution};
 use crate::compile::backend::Backend;
 use crate::compile::failure_record;
 use crate::compile::lower_group::operand;
-use crate::compile::plan::{MemoryBudget, Plan, plan};
+use crate::compile::passes::GpuPipeline;
+use crate::compile::plan::{Plan, plan};
 use crate::compile::step::{Span, Step, Work};
 use crate::compile::workspace::{ALIGN, Workspace};
 use crate::host::{COSTS, HostCpp, NoCall};
@@ -77,7 +78,7 @@ impl Backend for HostBackend {
             return Ok(vec![]);
         }
         let (operands, types) = ((operand(&context, id, 0)?.0, operand(&context, id, 1)?.0), (node.dtype, *precision));
-        let to = (&node.layout, context.place(id)?, context.cell(id));
+        let to = (&node.layout, context.place(id)?, context.storage(id));
         Ok(vec![Work::Kernel(convolution(&HostCpp, dims, operands, types, to))])
     }
 }
@@ -89,9 +90,9 @@ fn gemm(context: Context, id: usize, affine: Option<&AffineStore>) -> Result<Vec
         return Ok(vec![]);
     }
     let start = |number: usize| {
-        operand(&context, id, number).map(|(elements, cell)| (elements.place, elements.view.offset, cell))
+        operand(&context, id, number).map(|(elements, storage)| (elements.place, elements.view.offset, storage))
     };
-    let (types, to) = ((node.dtype, *precision), (context.place(id)?, 0, context.cell(id)));
+    let (types, to) = ((node.dtype, *precision), (context.place(id)?, 0, context.storage(id)));
     Ok(vec![Work::Kernel(product(&HostCpp, layout, types, start(0)?, start(1)?, to, affine))])
 }
 
@@ -185,7 +186,7 @@ pub struct HostRun {
 impl HostRun {
     pub fn new(program: &Program, functions: Arc<Mutex<Functions>>) -> Result<Self> {
         program.validate()?;
-        let plan = plan(program, &target(), &HostBackend, MemoryBudget::Relaxed)?;
+        let plan = plan(program, &target(), &HostBackend, &GpuPipeline::new())?;
         let mut end = plan.persistent_bytes.next_multiple_of(ALIGN);
         let mut region = |bytes: usize| {
             let start = end;

@@ -18,6 +18,7 @@ pub const COSTS: CostModel = CostModel {
     horizontal_fusion_max: 1024,
     reuse_distance: 2,
     no_alias_bytes: 64,
+    min_copy_bytes: 32 << 10,
     remat_min_bytes: Some(1 << 20),
     ..CostModel::PLAIN
 };

@@ -1,7 +1,7 @@
 //! The reference executor: every operation in the most obvious way, one element at a time. It is what faster executors are
 //! tested against, and what the gradient checker uses by default.
 
-use crate::exec::reference_ops::{Operand, evaluate_node};
+use crate::exec::reference_ops::{DenseOperand, evaluate_node};
 use crate::ir::graph::{Graph, with_graph};
 use crate::ir::op::Op;
 use crate::ir::program::Program;
@@ -170,8 +170,8 @@ impl ReferenceRun {
                 let port = program.inputs.iter().position(|port| port.node == Some(number));
                 port.map(|port| inputs[port].clone()).unwrap_or_default()
             } else {
-                let operand = |&i: &usize| Operand { meta: &program.nodes[i].meta, values: &values[i] };
-                let operands: Vec<Operand> = node.inputs.iter().map(operand).collect();
+                let operand = |&i: &usize| DenseOperand { meta: &program.nodes[i].meta, values: &values[i] };
+                let operands: Vec<DenseOperand> = node.inputs.iter().map(operand).collect();
                 evaluate_node(node, &operands)?
             };
             values.push(value);

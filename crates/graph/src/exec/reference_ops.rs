@@ -10,12 +10,12 @@ use std::panic::Location;
 
 /// An operand's type, shape and row-major elements.
 #[derive(Clone, Copy)]
-pub(crate) struct Operand<'a> {
+pub(crate) struct DenseOperand<'a> {
     pub meta: &'a Meta,
     pub values: &'a [f64],
 }
 
-impl Operand<'_> {
+impl DenseOperand<'_> {
     fn at(&self, index: &[usize]) -> f64 {
         self.values[place(&self.meta.shape, index)]
     }
@@ -80,12 +80,12 @@ pub fn evaluate_op(
     location: &'static Location<'static>,
 ) -> Result<Vec<f64>> {
     let node = ProgramNode { op: op.clone(), inputs: vec![], meta: meta.clone(), location };
-    let operands: Vec<Operand> = operands.iter().map(|&(meta, values)| Operand { meta, values }).collect();
+    let operands: Vec<DenseOperand> = operands.iter().map(|&(meta, values)| DenseOperand { meta, values }).collect();
     evaluate_node(&node, &operands)
 }
 
 /// The value of a node that is not an input.
-pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64>> {
+pub(crate) fn evaluate_node(node: &ProgramNode, x: &[DenseOperand]) -> Result<Vec<f64>> {
     let (meta, line) = (&node.meta, node.location);
     Ok(match &node.op {
         Op::Input(_) => vec![0.0; element_count(&meta.shape)],
@@ -147,7 +147,7 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
 }
 
 /// The operation on one block of each operand after the other.
-fn block(op: BlockOp, x: &[Operand], meta: &Meta) -> Vec<f64> {
+fn block(op: BlockOp, x: &[DenseOperand], meta: &Meta) -> Vec<f64> {
     let shapes: Vec<&[usize]> = x.iter().map(|x| &x.meta.shape[..]).collect();
     let blocks = Blocks::of(op, &shapes, &meta.shape);
     let part = |operand: usize, number: usize| {
@@ -170,7 +170,7 @@ fn block(op: BlockOp, x: &[Operand], meta: &Meta) -> Vec<f64> {
 }
 
 /// The draw of this key, counter and stream, as `random.rs` specifies it.
-fn draw(kind: RandomKind, stream: u32, key: Operand, counter: Operand, meta: &Meta) -> Vec<f64> {
+fn draw(kind: RandomKind, stream: u32, key: DenseOperand, counter: DenseOperand, meta: &Meta) -> Vec<f64> {
     let word = |v: f64| v as i32 as u32;
     let (key, counter) = ([word(key.values[0]), word(key.values[1])], word(counter.values[0]));
     let count = element_count(&meta.shape);
@@ -200,7 +200,7 @@ fn pick(values: &[usize], axes: &[usize]) -> Vec<usize> {
 }
 
 /// y[low + i·(interior + 1)] = x[i], zero elsewhere.
-fn pad(x: Operand, low: &[usize], interior: &[usize], meta: &Meta) -> Vec<f64> {
+fn pad(x: DenseOperand, low: &[usize], interior: &[usize], meta: &Meta) -> Vec<f64> {
     let mut values = vec![0.0; element_count(&meta.shape)];
     for_each_index(&x.meta.shape, |i| {
         let to: Vec<usize> = (0..i.len()).map(|a| low[a] + i[a] * (interior[a] + 1)).collect();
@@ -209,7 +209,7 @@ fn pad(x: Operand, low: &[usize], interior: &[usize], meta: &Meta) -> Vec<f64> {
     values
 }
 
-fn concat(x: &[Operand], axis: usize, meta: &Meta) -> Vec<f64> {
+fn concat(x: &[DenseOperand], axis: usize, meta: &Meta) -> Vec<f64> {
     let mut values = vec![0.0; element_count(&meta.shape)];
     let mut offset = 0;
     for part in x {
@@ -223,7 +223,7 @@ fn concat(x: &[Operand], axis: usize, meta: &Meta) -> Vec<f64> {
     values
 }
 
-fn reduce(op: ReduceOp, x: Operand, axes: &[usize], meta: &Meta) -> Vec<f64> {
+fn reduce(op: ReduceOp, x: DenseOperand, axes: &[usize], meta: &Meta) -> Vec<f64> {
     let dtype = meta.dtype;
     let kept = other_axes(x.meta.shape.len(), axes);
     let count = element_count(&meta.shape);
@@ -254,7 +254,7 @@ fn beats(x: f64, best: f64) -> bool {
     x > best || (x.is_nan() && !best.is_nan())
 }
 
-fn argmax(x: Operand, axis: usize, meta: &Meta) -> Vec<f64> {
+fn argmax(x: DenseOperand, axis: usize, meta: &Meta) -> Vec<f64> {
     fill(meta, |i| {
         let mut from = i.to_vec();
         from.insert(axis, 0);
@@ -282,7 +282,7 @@ fn stored(sum: Total, precision: Precision) -> f64 {
 }
 
 /// y[batch, free a, free b] = Σ over contracted of a·b.
-fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta) -> Vec<f64> {
+fn dot(a: DenseOperand, b: DenseOperand, dims: &DotDims, precision: Precision, meta: &Meta) -> Vec<f64> {
     let free_a = other_axes(a.meta.shape.len(), &[&dims.lhs_batch[..], &dims.lhs_contract].concat());
     let free_b = other_axes(b.meta.shape.len(), &[&dims.rhs_batch[..], &dims.rhs_contract].concat());
     let contracted = pick(&a.meta.shape, &dims.lhs_contract);
@@ -319,7 +319,7 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
 }
 
 /// The formula of [`ConvDims`]: places between spread elements and outside the image hold zero.
-fn conv(image: Operand, kernel: Operand, dims: &ConvDims, precision: Precision, meta: &Meta) -> Vec<f64> {
+fn conv(image: DenseOperand, kernel: DenseOperand, dims: &ConvDims, precision: Precision, meta: &Meta) -> Vec<f64> {
     let (image_shape, kernel_shape) = (&image.meta.shape, &kernel.meta.shape);
     let (out_in_group, in_group) = (kernel_shape[0] / dims.groups, kernel_shape[1]);
     // The image element under kernel element k for output position o, along one axis.
@@ -354,7 +354,13 @@ pub fn checked_index(operation: &str, index: f64, limit: usize, line: &'static L
 }
 
 /// y[b.., k.., inner..] = x[b.., indices[b.., k..], inner..].
-fn gather(x: Operand, indices: Operand, batch: usize, meta: &Meta, line: &'static Location) -> Result<Vec<f64>> {
+fn gather(
+    x: DenseOperand,
+    indices: DenseOperand,
+    batch: usize,
+    meta: &Meta,
+    line: &'static Location,
+) -> Result<Vec<f64>> {
     for &index in indices.values {
         checked_index("gather", index, x.meta.shape[batch], line)?;
     }
@@ -367,8 +373,8 @@ fn gather(x: Operand, indices: Operand, batch: usize, meta: &Meta, line: &'stati
 
 /// y[b.., indices[b.., k..], inner..] += updates[b.., k.., inner..].
 fn scatter_add(
-    indices: Operand,
-    updates: Operand,
+    indices: DenseOperand,
+    updates: DenseOperand,
     batch: usize,
     size: usize,
     meta: &Meta,
@@ -388,7 +394,7 @@ fn scatter_add(
 }
 
 /// The flat index of the first largest element of each window; places in the padding are never chosen.
-fn window_argmax(x: Operand, dims: &WindowDims, meta: &Meta) -> Vec<f64> {
+fn window_argmax(x: DenseOperand, dims: &WindowDims, meta: &Meta) -> Vec<f64> {
     let lead = meta.shape.len() - 2;
     let (height, width) = (x.meta.shape[lead], x.meta.shape[lead + 1]);
     fill(meta, |i| {

@@ -23,7 +23,7 @@ pub(crate) type NodeId = u32;
 
 /// One operation with its operands, type, shape and the line of user code that made it.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct GraphNode {
     pub op: Op,
     pub inputs: Vec<NodeId>,
     pub meta: Meta,
@@ -35,7 +35,7 @@ pub(crate) struct Node {
 /// The nodes of one graph.
 #[derive(Default)]
 pub(crate) struct GraphData {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GraphNode>,
     pub input_names: Vec<String>,
     pub errors: Vec<Error>,
     pub simplify: bool,
@@ -127,7 +127,7 @@ impl GraphData {
             candidate = node.next_same_hash;
         }
         let id = self.nodes.len() as NodeId;
-        self.nodes.push(Node { op, inputs, meta, location, next_same_hash: head });
+        self.nodes.push(GraphNode { op, inputs, meta, location, next_same_hash: head });
         self.by_hash.insert(hash, id);
         id
     }

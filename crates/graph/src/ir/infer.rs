@@ -38,10 +38,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
     };
     let need = || asked.clone().ok_or_else(|| "needs a result shape".to_string());
     match op {
-        Op::Input(_) => {
-            none()?;
-            need()
-        }
+        Op::Input(_) => none().and_then(|()| need()),
         Op::Constant(bits) => {
             none()?;
             let meta = need()?;
@@ -56,11 +53,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
         Op::Random(kind, _) => random(*kind, operands, need()?),
         Op::Unary(op) => unary(*op, one()?),
         Op::Binary(op) => binary(*op, operands),
-        Op::Select => {
-            let [mask, a, b] = operands else { return Err("needs a mask and two values".into()) };
-            require(mask == a && a == b, || "the mask and both values must have one shape and type".into())?;
-            Ok((*a).clone())
-        }
+        Op::Select => select(operands),
         Op::Convert(to) => Ok(Meta { dtype: *to, shape: one()?.shape.clone() }),
         Op::CheckIndex(_) => {
             let x = one()?;
@@ -70,73 +63,21 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
         Op::StopGradient => Ok(one()?.clone()),
         Op::Host(call) => call.function().result(operands),
         Op::Custom(_) => operands.first().map(|value| (*value).clone()).ok_or("needs a value".into()),
-        Op::Reshape => {
-            let (x, meta) = (one()?, need()?);
-            require(element_count(&x.shape) == element_count(&meta.shape), || {
-                format!("cannot put {} elements into shape {:?}", element_count(&x.shape), meta.shape)
-            })?;
-            Ok(Meta { dtype: x.dtype, shape: meta.shape })
-        }
-        Op::Transpose(perm) => {
-            let x = one()?;
-            let mut seen = perm.clone();
-            seen.sort_unstable();
-            require(seen.iter().copied().eq(0..x.shape.len()), || {
-                format!("{perm:?} is not an order of the {} axes", x.shape.len())
-            })?;
-            Ok(Meta { dtype: x.dtype, shape: perm.iter().map(|&p| x.shape[p]).collect() })
-        }
-        Op::Broadcast(axes) => {
-            let (x, meta) = (one()?, need()?);
-            let fits = axes.len() == x.shape.len()
-                && axes.windows(2).all(|w| w[0] < w[1])
-                && axes.iter().zip(&x.shape).all(|(&a, &d)| meta.shape.get(a) == Some(&d));
-            require(fits, || format!("axes {axes:?} do not place it inside shape {:?}", meta.shape))?;
-            Ok(Meta { dtype: x.dtype, shape: meta.shape })
-        }
+        Op::Reshape => reshape(one()?, need()?),
+        Op::Transpose(perm) => transpose(perm, one()?),
+        Op::Broadcast(axes) => broadcast(axes, one()?, need()?),
         Op::Slice { start, stop, step } => slice(one()?, start, stop, step),
-        Op::Pad { low, high, interior } => {
-            let x = one()?;
-            let rank = x.shape.len();
-            require([low.len(), high.len(), interior.len()] == [rank; 3], || {
-                format!("give one padding for each of {rank} axes")
-            })?;
-            let padded = |i: usize| {
-                let between = interior[i].saturating_mul(x.shape[i].saturating_sub(1));
-                low[i].saturating_add(high[i]).saturating_add(x.shape[i]).saturating_add(between)
-            };
-            Ok(Meta { dtype: x.dtype, shape: (0..rank).map(padded).collect() })
-        }
+        Op::Pad { low, high, interior } => pad(one()?, [low, high, interior]),
         Op::Concat(axis) => concat(*axis, operands),
-        Op::Reverse(axes) => {
-            let x = one()?;
-            check_axes(axes, x.shape.len())?;
-            Ok(x.clone())
-        }
-        Op::Reduce(_, axes) => {
-            let x = one()?;
-            check_axes(axes, x.shape.len())?;
-            let kept = other_axes(x.shape.len(), axes);
-            Ok(Meta { dtype: x.dtype, shape: kept.iter().map(|&a| x.shape[a]).collect() })
-        }
-        Op::ArgMax(axis) => {
-            let x = one()?;
-            check_axes(&[*axis], x.shape.len())?;
-            require(x.shape[*axis] > 0, || format!("axis {axis} is empty and has no largest element"))?;
-            let mut shape = x.shape.clone();
-            shape.remove(*axis);
-            Ok(Meta { dtype: DType::I32, shape })
-        }
+        Op::Reverse(axes) => same_with_axes(axes, one()?),
+        Op::Reduce(_, axes) => reduce(axes, one()?),
+        Op::ArgMax(axis) => argmax(*axis, one()?),
         Op::Dot(dims, precision) => rounded(*precision, dot(dims, operands)?),
         Op::Conv(dims, _, precision) => rounded(*precision, conv(dims, operands)?),
         Op::Gather { batch } => gather(*batch, operands),
         Op::ScatterAdd { batch, size } => scatter_add(*batch, *size, operands),
         Op::WindowArgMax(dims) => window_argmax(dims, one()?),
-        Op::CumSum { axis, .. } => {
-            let x = one()?;
-            check_axes(&[*axis], x.shape.len())?;
-            Ok(x.clone())
-        }
+        Op::CumSum { axis, .. } => same_with_axes(&[*axis], one()?),
         Op::Block(op) => block(*op, operands),
     }
 }
@@ -175,6 +116,68 @@ fn binary(op: BinaryOp, operands: &[&Meta]) -> Inferred {
     let on_integers = op.is_comparison() || matches!(op, Add | Sub | Mul | Max | Min);
     require(a.dtype.is_float() || on_integers, || format!("{op:?} needs floats; convert first"))?;
     Ok((*a).clone())
+}
+
+fn select(operands: &[&Meta]) -> Inferred {
+    let [mask, a, b] = operands else { return Err("needs a mask and two values".into()) };
+    require(mask == a && a == b, || "the mask and both values must have one shape and type".into())?;
+    Ok((*a).clone())
+}
+
+fn reshape(x: &Meta, meta: Meta) -> Inferred {
+    require(element_count(&x.shape) == element_count(&meta.shape), || {
+        format!("cannot put {} elements into shape {:?}", element_count(&x.shape), meta.shape)
+    })?;
+    Ok(Meta { dtype: x.dtype, shape: meta.shape })
+}
+
+fn transpose(perm: &[usize], x: &Meta) -> Inferred {
+    let mut seen = perm.to_vec();
+    seen.sort_unstable();
+    require(seen.iter().copied().eq(0..x.shape.len()), || {
+        format!("{perm:?} is not an order of the {} axes", x.shape.len())
+    })?;
+    Ok(Meta { dtype: x.dtype, shape: perm.iter().map(|&p| x.shape[p]).collect() })
+}
+
+fn broadcast(axes: &[usize], x: &Meta, meta: Meta) -> Inferred {
+    let fits = axes.len() == x.shape.len()
+        && axes.windows(2).all(|w| w[0] < w[1])
+        && axes.iter().zip(&x.shape).all(|(&a, &d)| meta.shape.get(a) == Some(&d));
+    require(fits, || format!("axes {axes:?} do not place it inside shape {:?}", meta.shape))?;
+    Ok(Meta { dtype: x.dtype, shape: meta.shape })
+}
+
+fn pad(x: &Meta, [low, high, interior]: [&[usize]; 3]) -> Inferred {
+    let rank = x.shape.len();
+    require([low.len(), high.len(), interior.len()] == [rank; 3], || {
+        format!("give one padding for each of {rank} axes")
+    })?;
+    let padded = |i: usize| {
+        let between = interior[i].saturating_mul(x.shape[i].saturating_sub(1));
+        low[i].saturating_add(high[i]).saturating_add(x.shape[i]).saturating_add(between)
+    };
+    Ok(Meta { dtype: x.dtype, shape: (0..rank).map(padded).collect() })
+}
+
+/// The operand's own type and shape, for operations along axes it must have.
+fn same_with_axes(axes: &[usize], x: &Meta) -> Inferred {
+    check_axes(axes, x.shape.len())?;
+    Ok(x.clone())
+}
+
+fn reduce(axes: &[usize], x: &Meta) -> Inferred {
+    check_axes(axes, x.shape.len())?;
+    let kept = other_axes(x.shape.len(), axes);
+    Ok(Meta { dtype: x.dtype, shape: kept.iter().map(|&a| x.shape[a]).collect() })
+}
+
+fn argmax(axis: usize, x: &Meta) -> Inferred {
+    check_axes(&[axis], x.shape.len())?;
+    require(x.shape[axis] > 0, || format!("axis {axis} is empty and has no largest element"))?;
+    let mut shape = x.shape.clone();
+    shape.remove(axis);
+    Ok(Meta { dtype: DType::I32, shape })
 }
 
 fn slice(x: &Meta, start: &[usize], stop: &[usize], step: &[usize]) -> Inferred {

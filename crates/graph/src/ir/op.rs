@@ -1,5 +1,5 @@
 //! The closed set of primitives. Everything else in the project is written in these, and every derivative rule
-//! (`rules.rs`) answers with these again, so a derivative can be derived to any order.
+//! (`vjp_rules.rs`) answers with these again, so a derivative can be derived to any order.
 
 use crate::ir::conv_role::ConvRole;
 use crate::ir::host::HostCall;

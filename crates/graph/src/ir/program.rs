@@ -289,7 +289,7 @@ fn step_input(nodes: &[ProgramNode], inputs: &[Port]) -> Result<Option<usize>> {
 }
 
 /// Marks the operands of a live node; visited in falling order, this reaches everything.
-fn mark(nodes: &[crate::ir::graph::Node], id: usize, live: &mut [bool], custom: bool) {
+fn mark(nodes: &[crate::ir::graph::GraphNode], id: usize, live: &mut [bool], custom: bool) {
     let mut stack = vec![id];
     while let Some(id) = stack.pop() {
         // Of a custom node only the value is left in a program.

@@ -13,7 +13,8 @@ use crate::scalar;
 use crate::shape::{element_count, other_axes};
 use std::panic::Location;
 
-type Line = &'static Location<'static>;
+/// The line of user code.
+pub(super) type Line = &'static Location<'static>;
 
 /// Products of constants between this and its inverse are taken at once: far from where 32-bit floats under- or overflow.
 const TINY: f64 = 1e-30;

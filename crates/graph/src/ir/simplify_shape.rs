@@ -3,10 +3,9 @@
 use crate::ir::graph::{GraphData, NodeId, constant_bits};
 use crate::ir::infer::Meta;
 use crate::ir::op::{DotDims, Op};
+use crate::ir::simplify::Line;
 use crate::shape::other_axes;
-use std::panic::Location;
 
-type Line = &'static Location<'static>;
 type Ranges<'a> = (&'a [usize], &'a [usize], &'a [usize]);
 
 impl GraphData {

@@ -16,15 +16,11 @@
 
 mod accuracy;
 mod activation;
-mod attention;
 mod call;
-mod conv;
 mod encode;
+mod layers;
 mod linalg;
-mod linear;
 mod loss;
-mod normalise;
-mod pool;
 mod prior;
 mod random;
 mod sample;
@@ -34,14 +30,14 @@ mod trigonometry;
 
 pub use accuracy::{accuracy, top_k_accuracy};
 pub use activation::{elu, gelu, gelu_tanh, leaky_relu, relu, relu6, sigmoid, silu, softplus, tanh};
-pub use attention::{AttentionParameters, Projection, multi_head_attention, scaled_dot_product_attention};
-pub use conv::{Conv2d, ConvTranspose2d, conv_transpose2d, conv2d};
 pub use encode::{embedding, one_hot, position_table, sine_encoding};
+pub use layers::attention::{AttentionParameters, Projection, multi_head_attention, scaled_dot_product_attention};
+pub use layers::conv::{Conv2d, ConvTranspose2d, conv_transpose2d, conv2d};
+pub use layers::linear::linear;
+pub use layers::normalise::{BatchNorm, batch_norm, batch_norm_frozen, group_norm, layer_norm};
+pub use layers::pool::{Pool2d, avg_pool2d, global_avg_pool2d, global_max_pool2d, max_pool2d};
 pub use linalg::{matrix_exponential, norm, safe_sqrt};
-pub use linear::linear;
 pub use loss::{convex_in, cross_entropy, cross_entropy_rows, cross_entropy_soft, mse};
-pub use normalise::{BatchNorm, batch_norm, batch_norm_frozen, group_norm, layer_norm};
-pub use pool::{Pool2d, avg_pool2d, global_avg_pool2d, global_max_pool2d, max_pool2d};
 pub use prior::{gaussian_prior, laplace_prior};
 pub use random::{bernoulli, dropout, normal, uniform};
 pub use sample::{affine_grid, grid_sample, sample_at};

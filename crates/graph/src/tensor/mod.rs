@@ -4,7 +4,7 @@ mod block_ops;
 pub(crate) mod operators;
 
 use crate::ir::conv_role::ConvRole;
-use crate::ir::graph::{Node, NodeId, make, make_constant, not_in_type, refuse, with_graph};
+use crate::ir::graph::{GraphNode, NodeId, make, make_constant, not_in_type, refuse, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use crate::shape::{broadcast_shapes, element_count, no_common_shape};
@@ -78,7 +78,7 @@ impl Tensor {
         (self.node >= FIRST_ERROR).then(|| self.node - FIRST_ERROR)
     }
 
-    pub(crate) fn node(self) -> Option<Node> {
+    pub(crate) fn node(self) -> Option<GraphNode> {
         with_graph(self.graph, |data| data.nodes.get(self.node as usize).cloned()).flatten()
     }
 

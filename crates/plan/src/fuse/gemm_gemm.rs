@@ -64,7 +64,7 @@ pub(crate) fn gemm_gemm_ending_at(
     let other = low.nodes[next].operands[1].at()?.0;
     let reads_once = grouping.group_of[other] != Some(group);
     let is_alone = |group: &Group| group.gemm.is_none() && group.second_gemm.is_none();
-    let apart = is_alone(&grouping.groups[group]) && is_alone(&grouping.groups[last]);
+    let are_alone = is_alone(&grouping.groups[group]) && is_alone(&grouping.groups[last]);
     let same = low.nodes[next].invariant == grouping.groups[group].invariant && low.nodes[rows].is_whole(view);
     let is_row_by_row = |&id: &usize| {
         let plain = matches!(low.nodes[id].kind, Kind::Elementwise(_) | Kind::Reduce(..));
@@ -75,7 +75,7 @@ pub(crate) fn gemm_gemm_ending_at(
     let members = &grouping.groups[group].members;
     // An update in place must wait until both products have read the old value.
     let carried = |(_, next): &(usize, crate::Operand)| next.at().is_some_and(|(made, _)| members.contains(&made));
-    let fits = in_rows && reads_once && apart && same && grouping.role[rows] == Some(Role::Full);
+    let fits = in_rows && reads_once && are_alone && same && grouping.role[rows] == Some(Role::Full);
     if !fits || !members.iter().all(is_row_by_row) || low.carries.iter().any(carried) {
         return None;
     }
@@ -99,10 +99,10 @@ fn is_product_of_rows(node: &Node, rows: usize, length: usize) -> bool {
 
 /// True if the matrices of one side are contiguous, with this many elements each.
 fn is_dense(layout: &DotLayout, side: usize, elements: usize) -> bool {
-    let mut apart = elements as isize;
+    let mut stride = elements as isize;
     layout.batch.iter().rev().filter(|(length, _)| *length != 1).all(|(length, strides)| {
-        let expected = apart;
-        apart *= *length as isize;
+        let expected = stride;
+        stride *= *length as isize;
         strides[side] == expected
     })
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// Members of each fused group, and whether its scores and its weights are stored.
-    fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
+    fn fused_pairs(program: &Program) -> Vec<(usize, bool, bool)> {
         let schedule = Schedule::new(program, &machine()).unwrap();
         let is_strip = |group: &&Group| group.second_gemm.is_some();
         let found = schedule.groups().iter().filter(is_strip).map(|group| {
@@ -159,15 +159,16 @@ mod tests {
         let g = Graph::new();
         let [q, k, v] = inputs(&g);
         let y = nn::scaled_dot_product_attention(q, k, v, None);
-        let [(members, scores, weights)] = strips(&Program::builder(&g).output("y", y).build().unwrap())[..] else {
-            panic!("one strip")
+        let [(members, scores, weights)] = fused_pairs(&Program::builder(&g).output("y", y).build().unwrap())[..]
+        else {
+            panic!("one fused pair")
         };
         assert!(members > 6 && !scores && !weights);
     }
 
     #[test]
     fn so_is_its_derivative_with_respect_to_the_queries_and_others_read_its_rows() {
-        let found = strips(&derivatives());
+        let found = fused_pairs(&derivatives());
         // The derivatives with respect to keys and values read the rows of both groups from memory.
         assert_eq!(found.iter().map(|(_, _, rows)| *rows).collect::<Vec<_>>(), [true, true], "{found:?}");
         assert!(!found[1].1, "nobody else reads the derivative with respect to the weights");
@@ -177,13 +178,13 @@ mod tests {
     fn attention_weights_are_recomputed_in_the_backward_pass() {
         let again = machine().with(|target| target.costs.remat_min_bytes = Some(100));
         let schedule = Schedule::new(&derivatives(), &again).unwrap();
-        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.second_gemm.is_some()).collect();
+        let fused_pairs: Vec<&Group> = schedule.groups().iter().filter(|group| group.second_gemm.is_some()).collect();
         let left = |group: &Group| {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
             group.members.iter().filter(is_left).count()
         };
         // Scores in the forward pass; weights and the derivative with respect to scores in the backward pass.
-        assert_eq!(strips.into_iter().map(left).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(fused_pairs.into_iter().map(left).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
@@ -195,7 +196,7 @@ mod tests {
         // The values also depend on the scores through a group of its own.
         let values = v + scores.sum([2, 3]).exp().broadcast([0, 1], [2, 3, 16, 8]).cumsum(2);
         let program = Program::builder(&g).output("y", weights.matmul(values)).build().unwrap();
-        assert_eq!(strips(&program), []);
+        assert_eq!(fused_pairs(&program), []);
     }
 
     #[test]
@@ -204,6 +205,6 @@ mod tests {
         let [q, k, v] = inputs(&g);
         let weights = nn::softmax(q.matmul(k.transpose([0, 1, 3, 2])), 3);
         let program = Program::builder(&g).output("y", weights.transpose([0, 1, 3, 2]).matmul(v)).build().unwrap();
-        assert_eq!(strips(&program), []);
+        assert_eq!(fused_pairs(&program), []);
     }
 }

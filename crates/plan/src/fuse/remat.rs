@@ -177,12 +177,12 @@ impl<'a> Finder<'a> {
     fn later(&self, target: &Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
         let mut found = HashMap::new();
         let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
-        let strips = (0..self.low.nodes.len()).filter_map(|next| {
+        let fusible = (0..self.low.nodes.len()).filter_map(|next| {
             let GemmGemm { groups: [_, group, _], .. } =
                 gemm_gemm_ending_at(self.low, target, &mut grouping, self.order, next)?;
             Some((next, group, self.low.nodes[next].operands[0].at()?.0))
         });
-        for (next, group, rows) in strips.filter(|(_, _, rows)| !self.lasting[*rows]) {
+        for (next, group, rows) in fusible.filter(|(_, _, rows)| !self.lasting[*rows]) {
             let readers = || self.readers[rows].iter().map(|&(reader, _)| reader).filter(|&reader| reader != next);
             if !readers().all(|reader| matches!(self.low.nodes[reader].kind, Kind::Dot(..))) {
                 continue;

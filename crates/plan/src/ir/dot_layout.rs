@@ -226,8 +226,8 @@ mod tests {
             assert_eq!(found, copies);
             for node in &schedule.nodes {
                 if let Kind::Dot(layout, _) = &node.kind {
-                    let apart = |side: usize| layout.batch[0].1[side] == 3 * layout.batch[1].1[side];
-                    assert!(!one_stride || (apart(0) && apart(1)), "{layout:?}");
+                    let is_packed = |side: usize| layout.batch[0].1[side] == 3 * layout.batch[1].1[side];
+                    assert!(!one_stride || (is_packed(0) && is_packed(1)), "{layout:?}");
                 }
             }
         }

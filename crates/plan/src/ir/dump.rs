@@ -6,6 +6,7 @@ use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Group, Role};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand};
+use crate::ir::snapshot::Snapshot;
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use std::fmt::{Display, Formatter, Result};
@@ -51,8 +52,8 @@ impl LoweredProgram<'_> {
         notes.extend(self.grouping.and_then(|grouping| grouping.role[id]).map(|role| match role {
             Role::Full => "element".to_string(),
             Role::Row => "row".into(),
-            Role::Reduction { full: true } => "sink of elements".into(),
-            Role::Reduction { full: false } => "sink of rows".into(),
+            Role::Reduction { full: true } => "reduction of elements".into(),
+            Role::Reduction { full: false } => "reduction of rows".into(),
         }));
         if self.grouping.is_some() {
             notes.push(if stored[id] { format!("{} bytes in memory", node.bytes()) } else { "in registers".into() });
@@ -117,9 +118,9 @@ fn storage(node: &Node) -> Option<&'static str> {
 fn name(kind: &Kind) -> String {
     match kind {
         Kind::Input => "input".into(),
-        Kind::CarriedCast(CastForm::Bf16) => "state bf16".into(),
-        Kind::CarriedCast(CastForm::AmaxExponent) => "state amax".into(),
-        Kind::CarriedCast(CastForm::ScaledF16) => "state fp16".into(),
+        Kind::CarriedCast(CastForm::Bf16) => "carried cast to bf16".into(),
+        Kind::CarriedCast(CastForm::AmaxExponent) => "carried amax exponent".into(),
+        Kind::CarriedCast(CastForm::ScaledF16) => "carried cast to scaled fp16".into(),
         Kind::Table(values) if values.len() == 1 => format!("table {}", values[0]),
         Kind::Table(values) => format!("table of {} numbers", values.len()),
         Kind::Elementwise(Elementwise::Unary(op)) => op.name().into(),
@@ -148,7 +149,7 @@ fn name(kind: &Kind) -> String {
         }
         Kind::Gather { batch } => format!("gather, batch {batch}"),
         Kind::InlineGather { stride, limit, checked } => {
-            format!("fetch {stride} apart, limit {limit}{}", if *checked { ", checked" } else { "" })
+            format!("inline gather of stride {stride}, limit {limit}{}", if *checked { ", checked" } else { "" })
         }
         Kind::ScatterAdd { batch } => format!("scatter_add, batch {batch}"),
         Kind::AddRows { batch } => format!("add rows, batch {batch}"),

@@ -43,23 +43,6 @@ impl<'a> LoweredProgram<'a> {
         }
     }
 
-    /// Nodes that compute something that is used.
-    pub fn operations(&self) -> usize {
-        (0..self.nodes.len()).filter(|&id| self.is_operation(id)).count()
-    }
-
-    /// Groups that have members; `None` before fusion.
-    pub fn groups(&self) -> Option<usize> {
-        self.grouping.map(|grouping| grouping.groups.iter().filter(|group| !group.members.is_empty()).count())
-    }
-
-    /// Bytes that one step and the prologue write: before fusion the results of all operations, after it those that leave their group.
-    pub fn bytes_written(&self) -> usize {
-        let stored = self.stored();
-        let written = (0..self.nodes.len()).filter(|&id| self.is_operation(id) && stored[id]);
-        written.fold(0, |sum, id| self.nodes[id].bytes().saturating_add(sum))
-    }
-
     /// By node: its values are in memory, as far as that is known.
     pub(crate) fn stored(&self) -> Vec<bool> {
         match (self.stored, self.grouping) {
@@ -78,7 +61,7 @@ impl<'a> LoweredProgram<'a> {
     }
 }
 
-/// False for inputs, states and tables.
+/// False for inputs, carried casts and tables.
 pub(crate) fn is_computed(kind: &Kind) -> bool {
     !matches!(kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_))
 }

@@ -4,17 +4,13 @@ pub(crate) mod dot_layout;
 pub(crate) mod dump;
 pub(crate) mod index_dims;
 pub(crate) mod interpret;
-pub(crate) mod interpret_loop;
-pub(crate) mod interpret_ops;
 pub(crate) mod lowered;
 pub(crate) mod lowered_graph;
 pub(crate) mod node;
 pub(crate) mod rewrite;
+pub(crate) mod snapshot;
 pub(crate) mod storage_type;
 pub(crate) mod verify;
-pub(crate) mod verify_groups;
-pub(crate) mod verify_nodes;
-pub(crate) mod verify_storage;
 pub(crate) mod view;
 
 #[cfg(test)]

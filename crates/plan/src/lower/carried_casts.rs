@@ -116,7 +116,7 @@ mod tests {
     fn forms(schedule: &Schedule) -> Vec<CastForm> {
         let form = |initial_cast: &InitialCast| match schedule.nodes[initial_cast.cast].kind {
             Kind::CarriedCast(form) => form,
-            _ => panic!("a seed of a state"),
+            _ => panic!("an initial cast"),
         };
         schedule.initial_casts.iter().map(form).collect()
     }

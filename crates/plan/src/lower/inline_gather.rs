@@ -25,7 +25,7 @@ pub(crate) fn inline_gathers(low: &LoweredGraph, target: &Target) -> Option<Lowe
     }
     let mut new = Rewriter::new(low);
     // By gather and view: the inline gather.
-    let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
+    let mut inlined: HashMap<(usize, View), usize> = HashMap::new();
     for (id, node) in low.nodes.iter().enumerate() {
         for (view, operands) in gathers.get(&id).into_iter().flatten() {
             let operands = operands.clone().map(|(read, view)| Operand::At { node: new.at(read), view });
@@ -33,13 +33,13 @@ pub(crate) fn inline_gathers(low: &LoweredGraph, target: &Target) -> Option<Lowe
             let kind = Kind::InlineGather { stride: rows.inner, limit: rows.n, checked: checking == Some(view) };
             let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
             let made = new.add(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
-            fetched.insert((id, view.clone()), made);
+            inlined.insert((id, view.clone()), made);
         }
         // The gather becomes dead; dead-code elimination removes it.
         let kept = new.keep();
         for (operand, old) in new.nodes[kept].operands.iter_mut().zip(&node.operands) {
-            let fetch = old.at().and_then(|(read, view)| Some((*fetched.get(&(read, view.clone()))?, view)));
-            if let Some((node, view)) = fetch {
+            let inlined_read = old.at().and_then(|(read, view)| Some((*inlined.get(&(read, view.clone()))?, view)));
+            if let Some((node, view)) = inlined_read {
                 *operand = Operand::At { node, view: View::contiguous(&view.shape) };
             }
         }
@@ -196,9 +196,9 @@ mod tests {
         let rows = table.take(at);
         let y = rows.slice(0, 0, 5).sin().concat(&[rows.cos()], 0);
         let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &machine()).unwrap();
-        let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::InlineGather { .. }));
+        let inlined = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::InlineGather { .. }));
         let checked = |node: &Node| matches!(node.kind, Kind::InlineGather { checked: true, .. });
-        let found: Vec<_> = fetches.map(|node| (node.count() / 4, checked(node))).collect();
+        let found: Vec<_> = inlined.map(|node| (node.count() / 4, checked(node))).collect();
         assert_eq!(found, [(5, false), (50, true)], "the loop that reads all rows checks all indices");
     }
 
@@ -217,8 +217,8 @@ mod tests {
         let seen = nn::sample_at(x, [at.sin().reshape([2, 300, 1]), at.cos().reshape([2, 300, 1])], false);
         let slope = gradient(seen.square().sum_all(), &[at]).unwrap()[0].unwrap();
         let program = Program::builder(&g).output("seen", seen).output("slope", slope).build().unwrap();
-        let [gathers, fetches, checked] = gathers(&program);
+        let [gathers, inlined, checked] = gathers(&program);
         assert_eq!((gathers, checked), (0, 1));
-        assert!(fetches >= 4, "{fetches}");
+        assert!(inlined >= 4, "{inlined}");
     }
 }

@@ -37,15 +37,15 @@ pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
 /// True if no two padded values overlap: along some axis, one ends before the other begins.
 pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
     let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
-        let (low, apart, length) =
+        let (low, stride, length) =
             (frames[piece].low[axis], frames[piece].interior[axis] + 1, pieces[piece].at()?.1.shape[axis]);
-        Some((low, low + length.checked_sub(1).map_or(0, |last| last * apart + 1)))
+        Some((low, low + length.checked_sub(1).map_or(0, |last| last * stride + 1)))
     };
-    let apart = |a: usize, b: usize| {
+    let is_disjoint = |a: usize, b: usize| {
         (0..frames[a].low.len())
             .any(|axis| extent(a, axis).zip(extent(b, axis)).is_some_and(|(a, b)| a.1 <= b.0 || b.1 <= a.0))
     };
-    (0..frames.len()).all(|a| (0..a).all(|b| apart(a, b)))
+    (0..frames.len()).all(|a| (0..a).all(|b| is_disjoint(a, b)))
 }
 
 #[cfg(test)]

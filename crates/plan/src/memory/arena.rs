@@ -110,8 +110,8 @@ fn largest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> u
         let mut offset = 0;
         for &other in &placed {
             let o = &buffers[other];
-            let apart = o.last < buffer.first || buffer.last < o.first;
-            if apart || end(offsets[other], o) <= offset {
+            let is_disjoint = o.last < buffer.first || buffer.last < o.first;
+            if is_disjoint || end(offsets[other], o) <= offset {
                 continue;
             }
             if end(offset, buffer) <= offsets[other] {

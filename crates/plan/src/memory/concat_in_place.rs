@@ -87,12 +87,12 @@ mod tests {
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let whole = schedule.nodes.iter().position(|node| matches!(node.kind, Kind::Concat(_))).unwrap();
         let Place { region, offset } = map.nodes[whole].unwrap();
-        let apart = |part: usize| {
+        let offset = |part: usize| {
             let place = map.nodes[part].unwrap();
             let end = offset + schedule.nodes[whole].bytes();
             (place.region == region && (offset..end).contains(&place.offset)).then(|| place.offset - offset)
         };
-        (map.arena_bytes, schedule.nodes[whole].reads().map(|(part, _)| apart(part)).collect())
+        (map.arena_bytes, schedule.nodes[whole].reads().map(|(part, _)| offset(part)).collect())
     }
 
     fn read([x, y]: [Tensor; 2], axis: usize) -> Vec<Tensor> {

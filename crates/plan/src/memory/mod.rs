@@ -8,6 +8,7 @@ use crate::cost_model::CostModel;
 use crate::fuse::group::Role;
 use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Operand};
+use crate::ir::verify::memory::verify_memory;
 use crate::memory::alias_policy::{AliasPolicy, Stage, lay_out_stages};
 use crate::memory::arena::{Layout, Life, lay_out};
 use crate::memory::concat_in_place::{ConcatSlot, concat_slots};
@@ -284,6 +285,9 @@ impl MemoryMap {
             lower_bound: lower_bound.saturating_add(bound_bytes).saturating_add(persistent_bytes),
         };
         map.outputs_to_copy = map.unfinished(schedule)?;
+        if cfg!(debug_assertions) {
+            verify_memory(schedule, &map, policy)?;
+        }
         Ok(map)
     }
 
@@ -310,7 +314,7 @@ impl MemoryMap {
 
 /// Returns the lifetimes of stored nodes, in groups counted from 1. Lifetimes beyond the first or the last group
 /// outlive a run.
-fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
+pub(crate) fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     let end = schedule.groups().len() + 1;
     let position = |node: usize| schedule.group_of(node).map(|g| g + 1);
     let life = |id: usize| {

@@ -45,6 +45,11 @@ fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
     [n * c, h * w]
 }
 
+/// True if a program has max pools.
+pub(crate) fn has_max_pools(program: &Program) -> bool {
+    program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_)))
+}
+
 /// Returns the program with every max pool decomposed; `None` if one has overlapping or padded windows, or does not
 /// pool images.
 pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {

@@ -1,4 +1,5 @@
-//! Rewrites of a program before it is lowered: layout assignment the decomposition of max pools and their gradients.
+//! Rewrites of a program before it is lowered: channel padding, the decomposition of max pools and their gradients, and
+//! layout assignment.
 
 pub(crate) mod channels_last;
 pub(crate) mod layout_rewriter;

@@ -106,7 +106,8 @@ impl Padded<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::channels_last::channels_last;
+    use crate::pipeline::Pipeline;
+    use crate::target::Target;
     use bilevel_graph::conformance::{Dice, Inputs, agree, outputs};
     use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector, nn};
 
@@ -156,7 +157,8 @@ mod tests {
         assert!(padded(&network(4, DType::F32).0, |_, _| true, 4).is_none());
         assert!(padded(&program, |_, precision| precision != Precision::Full, 4).is_none(), "exact convolutions");
         // With channels last, no convolution reads an image of three channels.
-        let new = channels_last(&program.with_precision(Precision::Tf32)).unwrap();
+        let machine = Target::PLAIN.with(|target| target.can.channels_last = true);
+        let new = Pipeline::new().rewrite(&program.with_precision(Precision::Tf32), &machine).unwrap();
         for node in new.nodes.iter().filter(|node| matches!(node.op, Op::Conv(..))) {
             let shapes: Vec<&[usize]> = node.inputs.iter().map(|&input| &new.nodes[input].meta.shape[..]).collect();
             assert!(shapes.iter().all(|shape| !shape[..2].contains(&3)), "{shapes:?}");

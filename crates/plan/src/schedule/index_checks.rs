@@ -88,8 +88,8 @@ mod tests {
     }
 
     /// The checks of all nodes that a schedule computes.
-    fn checks(program: &Program, fetches: bool) -> Vec<IndexCheck> {
-        let schedule = Schedule::new(program, &machine(fetches)).unwrap();
+    fn checks(program: &Program, inline: bool) -> Vec<IndexCheck> {
+        let schedule = Schedule::new(program, &machine(inline)).unwrap();
         let members = schedule.groups().iter().flat_map(|group| &group.members);
         members.filter_map(|&id| schedule.index_check(id)).collect()
     }

@@ -5,6 +5,7 @@ pub(crate) mod index_checks;
 pub(crate) mod list_schedule;
 pub(crate) mod loop_stages;
 
+use crate::cost_model::CostModel;
 use crate::fuse::group::{Access, Group, Grouping, Role};
 use crate::fuse::topo_order::TopoOrder;
 use crate::internal_error::internal_error;
@@ -52,6 +53,11 @@ impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &Target) -> Result<Self> {
         Pipeline::new().run(program, target)
+    }
+
+    /// Returns the costs of the machine that it is planned for.
+    pub fn costs(&self) -> CostModel {
+        self.grouping.target.costs
     }
 
     /// Returns all groups in execution order.

@@ -20,6 +20,7 @@ fn wishes(bits: u64) -> Target {
             // A machine that multiplies bf16 as it is stored rounds natively.
             rounds_operands: has(5) || has(6) || has(7),
             gemm_reads_bf16: has(6),
+            channels_last: has(20),
             conv_bf16_channels: has(7).then_some(1),
             pool_grad_as_select: has(10),
             pad_sum: has(11),
@@ -45,7 +46,7 @@ fn wishes(bits: u64) -> Target {
 
 /// Everything that can be asked for.
 fn everything() -> Target {
-    wishes(0xc3fff)
+    wishes(0x1c3fff)
 }
 
 /// The cases of the suite with what the reference computes, which all tests share.

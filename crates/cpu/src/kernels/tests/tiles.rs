@@ -156,16 +156,16 @@ fn rounding_kernels() {
 }
 
 /// A tile of n samples from the k-th on, one element past an aligned start, with guards before and after.
-struct Tile<T> {
+struct GuardedTile<T> {
     all: Vec<T>,
     n: usize,
 }
 
-impl<T: Element> Tile<T> {
-    fn new(n: usize, k: usize) -> Tile<T> {
+impl<T: Element> GuardedTile<T> {
+    fn new(n: usize, k: usize) -> GuardedTile<T> {
         let mut all = vec![T::GUARD; n + 18];
         all.iter_mut().skip(1).take(n).enumerate().for_each(|(i, x)| *x = T::sample(i * 3 + k));
-        Tile { all, n }
+        GuardedTile { all, n }
     }
     fn at(&mut self) -> *mut u8 {
         self.all[1..].as_mut_ptr().cast()
@@ -201,14 +201,14 @@ mod checks {
             };
             for n in lengths() {
                 let what = format!("{isa:?} {} {op:?}", T::DTYPE);
-                let (mut a, mut d) = (Tile::<T>::new(n, n), Tile::<T>::new(n, 0));
+                let (mut a, mut d) = (GuardedTile::<T>::new(n, n), GuardedTile::<T>::new(n, 0));
                 kernel!(f(d.at(), a.at(), n));
                 let source = a.values().to_vec();
                 if T::unary(op, T::sample(0)).is_some() {
                     d.expect(&what, |i| T::unary(op, source[i]).unwrap());
                 } else {
                     // Accuracy is checked elsewhere; here only that an answer does not depend on its place.
-                    let mut one = Tile::<T>::new(n, 0);
+                    let mut one = GuardedTile::<T>::new(n, 0);
                     for i in 0..n {
                         kernel!(f(one.at().add(i * T::DTYPE.size()), a.at().add(i * T::DTYPE.size()), 1));
                     }
@@ -230,8 +230,8 @@ mod checks {
                 };
                 for n in lengths() {
                     let what = format!("{isa:?} {} {op:?} {x:?} {y:?}", T::DTYPE);
-                    let (mut a, mut b) = (Tile::<T>::new(n.max(1), n), Tile::<T>::new(n.max(1), 5));
-                    let mut d = Tile::<T>::new(n, 0);
+                    let (mut a, mut b) = (GuardedTile::<T>::new(n.max(1), n), GuardedTile::<T>::new(n.max(1), 5));
+                    let mut d = GuardedTile::<T>::new(n, 0);
                     kernel!(f(d.at(), a.at(), b.at(), n));
                     let (u, v) = (a.values().to_vec(), b.values().to_vec());
                     let whole = d.values().to_vec();
@@ -250,7 +250,7 @@ mod checks {
                         a.expect(&format!("{what} onto a"), |i| whole[i]);
                     }
                     if n > 0 && y == Arity::Tile {
-                        let mut a = Tile::<T>::new(n, n);
+                        let mut a = GuardedTile::<T>::new(n, n);
                         kernel!(f(b.at(), a.at(), b.at(), n));
                         b.expect(&format!("{what} onto b"), |i| whole[i]);
                     }
@@ -263,27 +263,27 @@ mod checks {
         for (x, y) in ARITIES.iter().flat_map(|&x| ARITIES.map(|y| (x, y))) {
             for z in ARITIES {
                 for n in lengths() {
-                    let [mut a, mut b, mut c] = [n, 5, 9].map(|k| Tile::<T>::new(n.max(1), k));
+                    let [mut a, mut b, mut c] = [n, 5, 9].map(|k| GuardedTile::<T>::new(n.max(1), k));
                     let (u, v, w) = (a.values().to_vec(), b.values().to_vec(), c.values().to_vec());
                     for op in FusedOp::ALL {
-                        let mut d = Tile::<T>::new(n, 0);
+                        let mut d = GuardedTile::<T>::new(n, 0);
                         let f = fused(isa, op, T::DTYPE, x, y, z);
                         kernel!(f(d.at(), a.at(), b.at(), c.at(), n));
                         let what = format!("{isa:?} {} {op:?} {x:?} {y:?} {z:?}", T::DTYPE);
                         d.expect(&what, |i| T::fused(op, seen(&u, x, i), seen(&v, y, i), seen(&w, z, i)));
                         if n > 0 && z == Arity::Tile {
-                            let mut c = Tile::<T>::new(n, 9);
+                            let mut c = GuardedTile::<T>::new(n, 9);
                             kernel!(f(c.at(), a.at(), b.at(), c.at(), n));
                             c.expect(&what, |i| d.values()[i]);
                         }
                     }
-                    let mut d = Tile::<T>::new(n, 0);
+                    let mut d = GuardedTile::<T>::new(n, 0);
                     let f = select(isa, T::DTYPE, y, z);
                     kernel!(f(d.at(), a.at(), b.at(), c.at(), n));
                     let what = format!("{isa:?} {} select {y:?} {z:?}", T::DTYPE);
                     d.expect(&what, |i| if u[i].is_zero() { seen(&w, z, i) } else { seen(&v, y, i) });
                     if n > 0 {
-                        let mut m = Tile::<T>::new(n, n);
+                        let mut m = GuardedTile::<T>::new(n, n);
                         kernel!(f(m.at(), m.at(), b.at(), c.at(), n));
                         m.expect(&what, |i| d.values()[i]);
                     }
@@ -295,28 +295,28 @@ mod checks {
     pub fn moving_kernels<T: Element>(isa: Isa) {
         for n in lengths() {
             let what = |name: &str| format!("{isa:?} {} {name}", T::DTYPE);
-            let mut a = Tile::<T>::new(n, n);
+            let mut a = GuardedTile::<T>::new(n, n);
             let u = a.values().to_vec();
-            let mut d = Tile::<T>::new(n, 1);
+            let mut d = GuardedTile::<T>::new(n, 1);
             kernel!(copy(T::DTYPE)(d.at(), a.at(), n));
             d.expect(&what("copy"), |i| u[i]);
-            let mut d = Tile::<T>::new(n, 1);
+            let mut d = GuardedTile::<T>::new(n, 1);
             let value = [T::sample(20)];
             kernel!(fill(isa, T::DTYPE)(d.at(), value.as_ptr().cast(), n));
             d.expect(&what("fill"), |_| value[0]);
-            let mut d = Tile::<T>::new(n, 1);
+            let mut d = GuardedTile::<T>::new(n, 1);
             kernel!(iota(isa, T::DTYPE)(d.at(), -3.0, 5.0, n));
             d.expect(&what("iota"), |i| T::from_f64(i as f64 * 5.0 - 3.0));
             for stride in [-3isize, -1, 0, 1, 2, 7] {
                 let source: Vec<T> = (0..n.max(1) * 7).map(T::sample).collect();
                 let start = if stride < 0 { source.len() - 1 } else { 0 };
-                let mut d = Tile::<T>::new(n, 1);
+                let mut d = GuardedTile::<T>::new(n, 1);
                 kernel!(copy_strided(isa, T::DTYPE)(d.at(), source[start..].as_ptr().cast(), stride, n));
                 d.expect(&what("copy_strided"), |i| source[(start as isize + stride * i as isize) as usize]);
             }
             for l in [1, 2, 3, 8, 10, 16, 17, 64, 100] {
                 if n <= 70 {
-                    let mut d = Tile::<T>::new(n * l, 1);
+                    let mut d = GuardedTile::<T>::new(n * l, 1);
                     kernel!(repeat(isa, T::DTYPE)(d.at(), a.at(), n, l));
                     d.expect(&what(&format!("repeat {l}")), |i| u[i / l]);
                 }
@@ -330,14 +330,14 @@ mod checks {
     /// Every conversion goes through f64 without loss, so `as` from there is the reference.
     fn convert_to<T: Element, U: Element>(isa: Isa, n: usize, of: fn(f64) -> U) {
         let what = format!("{isa:?} {} to {}", T::DTYPE, U::DTYPE);
-        let mut a = Tile::<T>::new(n, n);
+        let mut a = GuardedTile::<T>::new(n, n);
         for (i, x) in [2147483648.0, -2147483904.0, 3e9, -3e9, 2147483520.0, 0.99, -0.99, 1e30].iter().enumerate() {
             if i < n {
                 a.all[1 + i] = T::from_f64(*x);
             }
         }
         let u = a.values().to_vec();
-        let mut d = Tile::<U>::new(n, 1);
+        let mut d = GuardedTile::<U>::new(n, 1);
         let f = convert(isa, T::DTYPE, U::DTYPE);
         kernel!(f(d.at(), a.at(), n));
         d.expect(&what, |i| of(u[i].to_f64()));
@@ -353,14 +353,14 @@ mod checks {
         for n in lengths() {
             for precision in Precision::ALL {
                 let what = format!("{isa:?} {precision}");
-                let mut a = Tile::<f32>::new(n, n);
+                let mut a = GuardedTile::<f32>::new(n, n);
                 for (i, x) in [1.0 + 1.0 / 256.0, f32::MAX, 1e-40, 1.0 + 3.0 / 2048.0].iter().enumerate() {
                     if i < n {
                         a.all[1 + i] = *x;
                     }
                 }
                 let u = a.values().to_vec();
-                let mut d = Tile::<f32>::new(n, 1);
+                let mut d = GuardedTile::<f32>::new(n, 1);
                 kernel!(round(isa, precision)(d.at(), a.at(), n));
                 d.expect(&what, |i| precision.round(u[i]));
                 kernel!(round(isa, precision)(a.at(), a.at(), n));
@@ -376,14 +376,14 @@ mod checks {
                     continue;
                 }
                 let what = |name: &str| format!("{isa:?} {} {name} [{r}, {l}]", T::DTYPE);
-                let (mut a, mut b) = (Tile::<T>::new(r * l, l), Tile::<T>::new(r * l, 3));
+                let (mut a, mut b) = (GuardedTile::<T>::new(r * l, l), GuardedTile::<T>::new(r * l, 3));
                 let (u, v) = (a.values().to_vec(), b.values().to_vec());
                 let row = |i: usize| u[i * l..(i + 1) * l].iter().copied();
-                let mut d = Tile::<T>::new(r, 1);
+                let mut d = GuardedTile::<T>::new(r, 1);
                 kernel!(row_max(isa, T::DTYPE)(d.at(), a.at(), r, l));
                 if l > 0 {
                     d.expect(&what("row_max"), |i| plus_zero(row(i).reduce(T::larger).unwrap(), d.values()[i]));
-                    let mut d = Tile::<i32>::new(r, 1);
+                    let mut d = GuardedTile::<i32>::new(r, 1);
                     kernel!(row_argmax(isa, T::DTYPE)(d.at(), a.at(), r, l));
                     d.expect(&what("row_argmax"), |i| {
                         let top = row(i).reduce(T::larger).unwrap();
@@ -394,7 +394,7 @@ mod checks {
                     });
                 }
                 // The order is that of a row on its own, on every instruction set.
-                let mut d = Tile::<T>::new(r, 1);
+                let mut d = GuardedTile::<T>::new(r, 1);
                 kernel!(row_sum(isa, T::DTYPE)(d.at(), a.at(), r, l));
                 let alone = |a: &[T]| {
                     let mut one = [T::GUARD];
@@ -403,7 +403,7 @@ mod checks {
                     one[0]
                 };
                 d.expect(&what("row_sum"), |i| alone(&u[i * l..(i + 1) * l]));
-                let mut d = Tile::<T>::new(r, 1);
+                let mut d = GuardedTile::<T>::new(r, 1);
                 kernel!(row_dot(isa, T::DTYPE)(d.at(), a.at(), b.at(), r, l));
                 let product: Vec<T> =
                     u.iter().zip(&v).map(|(&x, &y)| T::binary(BinaryOp::Mul, x, y).unwrap()).collect();
@@ -419,13 +419,13 @@ mod checks {
 
     pub fn accumulating_kernels<T: Element>(isa: Isa) {
         for n in lengths() {
-            let mut a = Tile::<T>::new(n, 2);
-            let before = Tile::<T>::new(n, 11).values().to_vec();
+            let mut a = GuardedTile::<T>::new(n, 2);
+            let before = GuardedTile::<T>::new(n, 11).values().to_vec();
             let u = a.values().to_vec();
-            let mut d = Tile::<T>::new(n, 11);
+            let mut d = GuardedTile::<T>::new(n, 11);
             kernel!(accumulate(isa, T::DTYPE)(d.at(), a.at(), n));
             d.expect("accumulate", |i| T::binary(BinaryOp::Add, before[i], u[i]).unwrap());
-            let mut d = Tile::<T>::new(n, 11);
+            let mut d = GuardedTile::<T>::new(n, 11);
             kernel!(accumulate_max(isa, T::DTYPE)(d.at(), a.at(), n));
             d.expect("accumulate_max", |i| T::larger(before[i], u[i]));
         }

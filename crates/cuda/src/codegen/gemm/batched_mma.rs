@@ -5,12 +5,12 @@
 //! order of summation is deterministic.
 
 use crate::codegen::cuda_cpp::CudaCpp;
-use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, decode};
+use bilevel_gpu::codegen::kernel::{CStorage, Code, Launch, decode};
 use bilevel_gpu::codegen::naive_gemm::Start;
 use bilevel_gpu::codegen::naive_gemm::{batch_runs, reaches};
 use bilevel_gpu::codegen::parts::Part;
-use bilevel_graph::{DType, Precision};
-use bilevel_plan::{DotLayout, DotSize};
+use bilevel_graph::Precision;
+use bilevel_plan::{DotLayout, DotSize, StorageType};
 
 /// The maximum side of a small matrix, and the maximum k for which an operand strided along k is read by elements:
 /// beyond these the library is faster.
@@ -37,18 +37,18 @@ pub(crate) fn is_small(size: &DotSize) -> bool {
 /// Returns the kernel, if it applies and each operand is contiguous along one axis.
 pub(crate) fn batched_mma(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
     let size = layout.size(precision);
-    let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
-    if !is_small(&size) || a.2 != cell || b.2 != cell {
+    let storage = if precision == Precision::Bf16 { StorageType::Bf16 } else { StorageType::F32 };
+    if !is_small(&size) || a.2 != storage || b.2 != storage {
         return None;
     }
-    let (left, right) = (OperandLayout::new(layout, 0, a.1, cell)?, OperandLayout::new(layout, 1, b.1, cell)?);
+    let (left, right) = (OperandLayout::new(layout, 0, a.1, storage)?, OperandLayout::new(layout, 1, b.1, storage)?);
     let DotLayout { m, n, k, .. } = *layout;
     if k > MAX_STRIDED_K
         && [&left, &right].iter().any(|operand_layout| !operand_layout.along && operand_layout.at_once == 1)
     {
         return None;
     }
-    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|operand_layout| operand_layout.at_once > 1);
+    let wide = storage == StorageType::Bf16 && [&left, &right].iter().all(|operand_layout| operand_layout.at_once > 1);
     let deep = if wide && k > K_TILE { K_TILE_BF16 } else { K_TILE };
     let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(MAX_BLOCK_COLUMNS));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
@@ -58,19 +58,19 @@ pub(crate) fn batched_mma(layout: &DotLayout, precision: Precision, a: Start, b:
     code.uses(Part::BatchedMma);
     reaches(&mut code, layout);
     let (x, y, to) = (code.input(a.0, a.2, a.1), code.input(b.0, b.2, b.1), code.output(c.0, c.2, c.1));
-    let (t, tiles) = (cell.name(), down * across);
+    let (t, tiles) = (storage.name(), down * across);
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
     // bf16 rows are distributed evenly; f32 rows are read faster from multiples of 64.
-    let [own, next] = ["part", "(part + 1)"].map(|part| match cell {
-        Cell::Bf16 => first_row(part, m, down),
+    let [own, next] = ["part", "(part + 1)"].map(|part| match storage {
+        StorageType::Bf16 => first_row(part, m, down),
         _ => format!("{part} * {rows}"),
     });
     code.line(format!("const int i = {own}, there = min({m}, {next}) - i;"));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
     let [of_a, of_b] = [(&left, rows), (&right, columns)]
-        .map(|(operand_layout, rows)| operand_layout.text(cell, [rows, threads, deep]));
+        .map(|(operand_layout, rows)| operand_layout.text(storage, [rows, threads, deep]));
     code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
     code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
@@ -107,7 +107,7 @@ pub(crate) struct OperandLayout {
 impl OperandLayout {
     /// Returns the layout of an operand; `None` if it is contiguous along neither axis, or a matrix exceeds 32-bit
     /// offsets.
-    pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
+    pub fn new(layout: &DotLayout, side: usize, first: isize, storage: StorageType) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
         let (is_along, far, length) = match (across, along) {
@@ -119,7 +119,7 @@ impl OperandLayout {
             return None;
         }
         // A 16-byte vector, if everything is aligned to it.
-        let wide = 16 / cell.size();
+        let wide = 16 / storage.size();
         let whole = |n: isize| n % wide as isize == 0;
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
         let aligned = whole(first) && whole(far) && batch;
@@ -128,10 +128,10 @@ impl OperandLayout {
     }
 
     /// Returns the C type that loads a tile of this many rows by this many threads.
-    pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
+    pub fn text(&self, storage: StorageType, [rows, threads, deep]: [usize; 3]) -> String {
         format!(
             "TileLoader<{}, {rows}, {}, {}, {}, {threads}, {deep}>",
-            cell.name(),
+            storage.name(),
             self.along,
             self.at_once,
             self.far
@@ -155,9 +155,9 @@ mod tests {
         let batch = vec![(8, [image, image, 12 * square]), (12, [64, 64, square])];
         let c = (places as isize, 1);
         let layout = DotLayout { m: places, n: places, k: 64, a: (2304, 1), b: (1, 2304), c, batch };
-        let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
-        let start = |offset, cell| (Place { region: Region::Arena, offset }, first, cell);
-        batched_mma(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
+        let storage = if precision == Precision::Bf16 { StorageType::Bf16 } else { StorageType::F32 };
+        let start = |offset, storage| (Place { region: Region::Arena, offset }, first, storage);
+        batched_mma(&layout, precision, start(0, storage), start(1024, storage), start(4096, StorageType::F32))
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             let batch = vec![(8, [12 * square, image, 768 * places as isize]), (12, [square, 64, 64])];
             let a = if transposed { (1, places as isize) } else { (places as isize, 1) };
             let layout = DotLayout { m: places, n: 64, k: places, a, b: (2304, 1), c: (768, 1), batch };
-            let start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
+            let start = (Place { region: Region::Arena, offset: 0 }, 0, StorageType::F32);
             batched_mma(&layout, Precision::Tf32, start, start, start).is_some()
         };
         assert!(of(197, false) && !of(197, true));

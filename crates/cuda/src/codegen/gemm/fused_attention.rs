@@ -11,7 +11,7 @@ use crate::codegen::gemm::batched_mma::{OperandLayout, first_row, is_small, writ
 use bilevel_gpu::codegen::body::Members;
 use bilevel_gpu::codegen::context::Context;
 use bilevel_gpu::codegen::expr::rounded;
-use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, decode};
+use bilevel_gpu::codegen::kernel::{CStorage, Code, Launch, decode};
 use bilevel_gpu::codegen::load::SmemOperand;
 use bilevel_gpu::codegen::loops::rows::WARP;
 use bilevel_gpu::codegen::naive_gemm::{batch_runs, reaches};
@@ -57,7 +57,7 @@ pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, pass: &Group, n
     let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
         let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
         offset
-            .and_then(|offset| OperandLayout::new(layout, side, offset, Cell::Bf16))
+            .and_then(|offset| OperandLayout::new(layout, side, offset, StorageType::Bf16))
             .is_some_and(|operand_layout| operand_layout.at_once > 1)
     };
     others.len() <= 1
@@ -103,11 +103,11 @@ impl<'a> AttentionGemm<'a> {
         let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
         let (read, view) = expect(node.operands[side].at(), "the memory of an operand", node.location)?;
         let operand_layout = expect(
-            OperandLayout::new(layout, side, view.offset, Cell::Bf16),
+            OperandLayout::new(layout, side, view.offset, StorageType::Bf16),
             "the layout of an operand",
             node.location,
         )?;
-        let pointer = code.input(context.place(read)?, Cell::Bf16, view.offset);
+        let pointer = code.input(context.place(read)?, StorageType::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
             (operand_layout, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
@@ -149,6 +149,18 @@ fn columns(layout: &DotLayout) -> usize {
     layout.n.next_multiple_of(COLUMNS)
 }
 
+/// The two products of a kernel, with what they need of its rows.
+struct Attention<'a> {
+    context: Context<'a>,
+    first: AttentionGemm<'a>,
+    second: AttentionGemm<'a>,
+    smem: SmemLayout,
+    /// The values to store, the second product's result aside.
+    stored: Vec<usize>,
+    /// Whether the second product's result is wanted.
+    ends: bool,
+}
+
 /// Returns the kernel; `None` if none of its results is wanted.
 pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<Launch>> {
     let (first, second) = (AttentionGemm::new(&context, group.gemm)?, AttentionGemm::new(&context, group.second_gemm)?);
@@ -162,68 +174,19 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     if !ends && stored.is_empty() || context.measures {
         return Ok(None);
     }
-    let (m, length) = (first.layout.m, first.layout.n);
-    let down = m.div_ceil(ROWS);
-    let batch = first.layout.size(Precision::Bf16).batch;
-    let room = SmemLayout::new(first.layout, second.layout);
-    let SmemLayout { row_stride, deep, operands: [smem_a, _] } = room;
+    let smem = SmemLayout::new(first.layout, second.layout);
+    let attention = Attention { context, first, second, smem, stored, ends };
     let mut code = Code::new(context.dialect);
-    code.uses(Part::FusedAttention);
-    reaches(&mut code, first.layout);
-    reaches(&mut code, second.layout);
-    code.line("extern __shared__ __align__(16) u32 smem[];");
-    code.line(format!("u32 *const smem_a = smem + {}, *const smem_b = smem_a + {smem_a};", ROWS * row_stride));
-    code.line(format!("const U item = blockIdx.x / {down};"));
-    let [own, next] = ["part", "(part + 1)"].map(|part| first_row(part, m, down));
-    code.line(format!("const int part = blockIdx.x % {down}, i = {own};"));
-    code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {WARP_ROWS};"));
-    code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
-    code.line(format!("u32* const rows = smem + own * {row_stride};"));
-    for (side, name) in [(0, "a"), (1, "b")] {
-        let (operand_layout, from, rows, there) = first.operand(&context, &mut code, side)?;
-        // A k that fits one tile is copied asynchronously, without registers.
-        let (text, to) = match first.layout.k <= K_TILE {
-            true => (async_tile(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
-            false => (operand_layout.text(Cell::Bf16, [rows, THREADS, K_TILE]), String::new()),
-        };
-        code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
-    }
-    // Moves the rows of a warp between shared memory and an array of the same shape.
-    let moved = |code: &mut Code, how: RowCopy, node: usize| -> Result<()> {
-        let place = context.place(node)?;
-        let (how, pointer) = match how {
-            RowCopy::Load => ("load_rows", code.input(place, Cell::Bf16, 0)),
-            RowCopy::Store => ("store_rows", code.output(place, Cell::Bf16, 0)),
-        };
-        let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
-        code.line(format!("{how}<{row_stride}, {length}>(rows, {at}, min({WARP_ROWS}, there - own));"));
-        Ok(())
-    };
-    let smem_operand = smem_operand(&context, group).filter(|_| !stored.contains(&first.id));
-    if let Some(node) = smem_operand {
-        moved(&mut code, RowCopy::Load, node)?;
-    }
-    code.line(format!("float sums[{}][4] = {{}};", first.sums()));
-    code.line(format!("multiply<{}, {K_TILE}, {WARPS}>(a, smem_a, b, smem_b, sums, there);", first.layout.k));
-    if smem_operand.is_some() {
-        code.line("cp_async_wait_all();");
-    }
-    if ends {
-        // In flight while the rows are computed.
-        let (operand_layout, from, columns, there) = second.operand(&context, &mut code, 1)?;
-        let text = async_tile(&operand_layout, columns, deep);
-        code.line(format!("{text} next(smem_b, {from}, {there}, {});", second.layout.k));
-    }
-    let hold = format!("store_fragment<{row_stride}>(rows, sums);");
-    if stored.contains(&first.id) {
-        code.line(hold.clone());
-        code.line("__syncwarp();");
-        moved(&mut code, RowCopy::Store, first.id)?;
-    }
+    attention.declare(&mut code);
+    let smem_operand = smem_operand(&context, group).filter(|_| !attention.stored.contains(&attention.first.id));
+    attention.first_product(&mut code, smem_operand)?;
     let before = code.take_body();
-    let in_strip = smem_operand
-        .map(|node| SmemOperand { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {row_stride})") });
-    let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
+    let in_strip = smem_operand.map(|node| SmemOperand {
+        node,
+        row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {})", attention.smem.row_stride),
+    });
+    let next = ends.then_some(&attention.second);
+    let left = rows(&context, &mut code, (&attention.first, &attention.stored), next, in_strip)?;
     let body = code.take_body();
     code.append(before);
     // The rows of a thread's fragment, one after the other, because registers do not suffice for both.
@@ -232,25 +195,109 @@ pub(crate) fn fused_attention(context: Context, group: &Group) -> Result<Option<
     code.line("__syncwarp();");
     code.line("const int r = i + own + h * 8 + lane / 4;");
     code.line("const bool live = r - i < there;");
+    let m = attention.first.layout.m;
     code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
     code.append(body);
     code.line("}");
     if ends {
+        attention.second_product(&mut code, left)?;
+    }
+    Ok(Some(attention.launch(code)))
+}
+
+impl Attention<'_> {
+    /// Emits the shared memory of a block, and its part of a matrix.
+    fn declare(&self, code: &mut Code) {
+        let (m, down) = (self.first.layout.m, self.blocks_per_matrix());
+        let SmemLayout { row_stride, operands: [smem_a, _], .. } = self.smem;
+        code.uses(Part::FusedAttention);
+        reaches(code, self.first.layout);
+        reaches(code, self.second.layout);
+        code.line("extern __shared__ __align__(16) u32 smem[];");
+        code.line(format!("u32 *const smem_a = smem + {}, *const smem_b = smem_a + {smem_a};", ROWS * row_stride));
+        code.line(format!("const U item = blockIdx.x / {down};"));
+        let [own, next] = ["part", "(part + 1)"].map(|part| first_row(part, m, down));
+        code.line(format!("const int part = blockIdx.x % {down}, i = {own};"));
+        code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {WARP_ROWS};"));
+        code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
+        code.line(format!("u32* const rows = smem + own * {row_stride};"));
+    }
+
+    fn blocks_per_matrix(&self) -> usize {
+        self.first.layout.m.div_ceil(ROWS)
+    }
+
+    /// Emits the first product, the loads that are in flight while the rows are computed, and the store of its result.
+    fn first_product(&self, code: &mut Code, smem_operand: Option<usize>) -> Result<()> {
+        let Attention { context, first, second, .. } = self;
+        for (side, name) in [(0, "a"), (1, "b")] {
+            let (operand_layout, from, rows, there) = first.operand(context, code, side)?;
+            // A k that fits one tile is copied asynchronously, without registers.
+            let (text, to) = match first.layout.k <= K_TILE {
+                true => (async_tile(&operand_layout, rows, K_TILE), format!("smem_{name}, ")),
+                false => (operand_layout.text(StorageType::Bf16, [rows, THREADS, K_TILE]), String::new()),
+            };
+            code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
+        }
+        if let Some(node) = smem_operand {
+            self.copy_rows(code, RowCopy::Load, node)?;
+        }
+        code.line(format!("float sums[{}][4] = {{}};", first.sums()));
+        code.line(format!("multiply<{}, {K_TILE}, {WARPS}>(a, smem_a, b, smem_b, sums, there);", first.layout.k));
+        if smem_operand.is_some() {
+            code.line("cp_async_wait_all();");
+        }
+        if self.ends {
+            let (operand_layout, from, columns, there) = second.operand(context, code, 1)?;
+            let text = async_tile(&operand_layout, columns, self.smem.deep);
+            code.line(format!("{text} next(smem_b, {from}, {there}, {});", second.layout.k));
+        }
+        if self.stored.contains(&first.id) { self.store_fragment(code, first.id) } else { Ok(()) }
+    }
+
+    /// Emits the second product and the store of its result; `left` is a member whose rows its operand is.
+    fn second_product(&self, code: &mut Code, left: Option<usize>) -> Result<()> {
+        let Attention { context, second, .. } = self;
         code.line(format!("float found[{}][4] = {{}};", second.sums()));
         code.line("multiply_rows(sums, next, smem_b, found, there);");
         if let Some(node) = left {
-            code.line(hold.clone());
-            code.line("__syncwarp();");
-            moved(&mut code, RowCopy::Store, node)?;
+            self.store_fragment(code, node)?;
         }
-        let (layout, to) = (second.layout, code.output(context.place(second.id)?, context.cell(second.id), 0));
+        let (layout, to) = (second.layout, code.output(context.place(second.id)?, context.storage(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
         let at_once = written_at_once(layout, 0);
         code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(smem_a, {start}, there, {}, found);", layout.n));
+        Ok(())
     }
-    let min_blocks = if length <= MAX_FULL_OCCUPANCY_ROW { BLOCKS_PER_SM } else { BLOCKS_PER_SM - 1 };
-    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, min_blocks, room.bytes())))
+
+    /// Emits the store of the accumulators, through shared memory, as the array of a node.
+    fn store_fragment(&self, code: &mut Code, node: usize) -> Result<()> {
+        code.line(format!("store_fragment<{}>(rows, sums);", self.smem.row_stride));
+        code.line("__syncwarp();");
+        self.copy_rows(code, RowCopy::Store, node)
+    }
+
+    /// Emits a move of the rows of a warp between shared memory and an array of the same shape.
+    fn copy_rows(&self, code: &mut Code, how: RowCopy, node: usize) -> Result<()> {
+        let (m, length) = (self.first.layout.m, self.first.layout.n);
+        let place = self.context.place(node)?;
+        let (how, pointer) = match how {
+            RowCopy::Load => ("load_rows", code.input(place, StorageType::Bf16, 0)),
+            RowCopy::Store => ("store_rows", code.output(place, StorageType::Bf16, 0)),
+        };
+        let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
+        let row_stride = self.smem.row_stride;
+        code.line(format!("{how}<{row_stride}, {length}>(rows, {at}, min({WARP_ROWS}, there - own));"));
+        Ok(())
+    }
+
+    fn launch(&self, code: Code) -> Launch {
+        let layout = self.first.layout;
+        let min_blocks = if layout.n <= MAX_FULL_OCCUPANCY_ROW { BLOCKS_PER_SM } else { BLOCKS_PER_SM - 1 };
+        let blocks = layout.size(Precision::Bf16).batch * self.blocks_per_matrix();
+        code.launch_with([blocks, 1], THREADS as u32, min_blocks, self.smem.bytes())
+    }
 }
 
 /// A copy of the rows of a warp between shared memory and an array.
@@ -273,7 +320,7 @@ fn smem_operand(context: &Context, group: &Group) -> Option<usize> {
     operands.find_map(|(id, operand): (usize, &Operand)| {
         let (read, view) = operand.at().filter(|_| Some(id) != group.gemm)?;
         let in_memory = schedule.access(id, operand) == Some(Access::Memory);
-        (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
+        (in_memory && context.storage(read) == StorageType::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
     })
 }
 
@@ -298,17 +345,22 @@ fn rows(
     for &member in stored.iter().filter(|&&member| member != first.id && Some(member) != read) {
         let value = members.stored(member)?;
         for place in context.stores(member)? {
-            stores.push((place, context.cell(member), value.clone(), context.schedule.role(member) == Some(Role::Row)));
+            stores.push((
+                place,
+                context.storage(member),
+                value.clone(),
+                context.schedule.role(member) == Some(Role::Row),
+            ));
         }
     }
     let kept = read.map(|read| members.stored(read)).transpose()?;
-    for (place, cell, value, is_row) in stores {
-        let pointer = code.output(place, cell, 0);
+    for (place, storage, value, is_row) in stores {
+        let pointer = code.output(place, storage, 0);
         if is_row {
             code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
         } else {
             let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), mapping.lanes());
-            let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
+            let store = format!("{}({at} + j / 2 * 8, {value} + j);", storage.store(2));
             code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live) {store}"));
         }
     }

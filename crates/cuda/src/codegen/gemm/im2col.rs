@@ -12,23 +12,22 @@
 //! arguments if their values gain nothing, so that layers with images of one size share kernels.
 
 use crate::conv::canonical::Geometry;
-use bilevel_gpu::codegen::kernel::{Cell, Code, Launch, reach};
+use crate::target::H200;
+use bilevel_gpu::codegen::kernel::{CStorage, Code, Launch, reach};
 use bilevel_gpu::codegen::renderer::Dialect;
 use bilevel_graph::DType;
-use bilevel_plan::{Place, View};
+use bilevel_plan::{Place, StorageType, View};
 
-/// The bytes of a vector load.
-const LOAD_BYTES: usize = 16;
 /// The maximum number of kernel taps for which the loop over them is unrolled.
 const MAX_UNROLLED_TAPS: usize = 25;
-const FLOAT: Cell = Cell::Of(DType::F32);
+const FLOAT: StorageType = StorageType::F32;
 
 /// The start of elements: a place, and the elements before the first.
 type Source = (Place, isize);
 
 /// Returns the vector width for a contiguous axis of this length.
-fn lanes(length: usize, cell: Cell) -> usize {
-    let wide = LOAD_BYTES / cell.size();
+fn lanes(length: usize, storage: StorageType) -> usize {
+    let wide = H200.lanes(storage);
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
@@ -54,7 +53,7 @@ fn reaches(code: &mut Code, geometry: &Geometry) {
 
 /// Returns the im2col kernel; `together` for one matrix of all images.
 pub(crate) fn im2col(dialect: Dialect, geometry: &Geometry, together: bool, from: Source, to: Place) -> Launch {
-    if geometry.last {
+    if geometry.channels_last() {
         im2col_nhwc(dialect, geometry, from, to)
     } else {
         im2col_nchw(dialect, geometry, together, from, to)
@@ -66,13 +65,13 @@ pub(crate) fn im2col(dialect: Dialect, geometry: &Geometry, together: bool, from
 fn im2col_nhwc(dialect: Dialect, geometry: &Geometry, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
-    let cell = geometry.cell();
-    let (lanes, t) = (lanes(c, cell), cell.name());
+    let storage = geometry.storage;
+    let (lanes, t) = (lanes(c, storage), storage.name());
     let count = n * oy * ox * c / lanes;
     let mut code = Code::new(dialect);
     reaches(&mut code, geometry);
     code.each(count);
-    let (from, to) = (code.input(place, cell, first), code.output(to, cell, 0));
+    let (from, to) = (code.input(place, storage, first), code.output(to, storage, 0));
     let channels = code.count(c as u64);
     code.line(format!("const U i = e * {lanes}, place = i / {channels}, channel = i % {channels};"));
     code.line(format!(
@@ -138,22 +137,22 @@ pub(crate) fn col2im(
 ) -> Launch {
     let Geometry { x: [n, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
-    let lanes = lanes(if geometry.last { c } else { w }, FLOAT);
+    let lanes = lanes(if geometry.channels_last() { c } else { w }, FLOAT);
     let count = n * c * h * w / lanes;
     let mut code = Code::new(dialect);
     reaches(&mut code, geometry);
     code.each(count);
-    let cell = geometry.cell();
-    let (from, to) = (code.input(from, DType::F32, 0), code.output(place, cell, first));
+    let storage = geometry.storage;
+    let (from, to) = (code.input(from, DType::F32, 0), code.output(place, storage, first));
     let unroll = unroll(kh * kw);
     code.line(format!("const U i = e * {lanes};"));
     code.line(format!("float sum[{lanes}];"));
     code.lanes(lanes, "sum[j] = 0.0f;");
-    let inner = if geometry.last { c } else { 1 };
+    let inner = if geometry.channels_last() { c } else { 1 };
     code.line(format!("const I v = (I)(i / {inner} % {w}), u = (I)(i / {} % {h});", inner * w));
     let mut begin = String::new();
     let mut of_place = String::new();
-    if geometry.last {
+    if geometry.channels_last() {
         code.line(format!("const I image = (I)(i / {}), channel = (I)(i % {c});", c * h * w));
     } else {
         let [of_image, place_apart] = patch_strides(geometry, together);
@@ -170,7 +169,7 @@ pub(crate) fn col2im(
     code.line(format!("for (I s = 0; s < {kw}; ++s) {{"));
     code.line(format!("const I x = v + {left} - s * {dx};"));
     let term = format!("r * {kw} + s");
-    if geometry.last {
+    if geometry.channels_last() {
         code.line(format!("if (x < 0 || x % {sx} != 0 || x / {sx} >= {ox}) continue;"));
         code.line(format!("float p[{lanes}];"));
         let at = format!("(((image * {oy} + y / {sy}) * {ox} + x / {sx}) * {} + {term}) * {c} + channel", kh * kw);
@@ -184,7 +183,7 @@ pub(crate) fn col2im(
     }
     code.line("}");
     code.line("}");
-    code.line(format!("{}({to} + i, sum);", cell.store(lanes)));
+    code.line(format!("{}({to} + i, sum);", storage.store(lanes)));
     code.launch_each(count)
 }
 
@@ -213,7 +212,7 @@ pub(crate) fn swapped(
 mod tests {
     use super::*;
     use crate::codegen::cuda_cpp::CudaCpp;
-    use crate::conv::canonical::ConvPass;
+    use crate::conv::canonical::{ConvPass, ImageLayout};
     use crate::conv::im2col::tests::example;
     use bilevel_gpu::codegen::kernel::Arg;
     use bilevel_gpu::codegen::renderer::Renderer;
@@ -223,33 +222,33 @@ mod tests {
     const THERE: Place = Place { region: Region::Arena, offset: 0 };
 
     /// The im2col kernel with channels last: images, input and output channels, and side length.
-    fn last(shape: [usize; 4], narrow: bool) -> Launch {
-        let geometry = Geometry { last: true, narrow, ..example(ConvPass::Wgrad, shape) };
+    fn last(shape: [usize; 4], storage: StorageType) -> Launch {
+        let geometry = Geometry { layout: ImageLayout::Nhwc, storage, ..example(ConvPass::Wgrad, shape) };
         im2col(&CudaCpp, &geometry, false, (HERE, 24), THERE)
     }
 
     #[test]
     fn patches_of_two_bytes_are_moved_by_16_at_once_for_all_places_of_the_kernel() {
-        for (narrow, cell, lanes, bytes) in [(true, "bf16", 8, 48), (false, "float", 4, 96)] {
-            let launch = last([128, 160, 160, 32], narrow);
+        for (storage, lanes, bytes) in [(StorageType::Bf16, 8, 48), (StorageType::F32, 4, 96)] {
+            let launch = last([128, 160, 160, 32], storage);
             let text = CudaCpp.kernel(&launch.kernel, "kernel");
             for how in ["load", "store"] {
-                assert_eq!(text.matches(&format!("{how}<{cell}, {lanes}>(")).count(), 1, "{text}");
+                assert_eq!(text.matches(&format!("{how}<{}, {lanes}>(", storage.name())).count(), 1, "{text}");
             }
-            assert_eq!(text.contains("float"), !narrow, "{text}");
+            assert_eq!(text.contains("float"), storage == StorageType::F32, "{text}");
             // A thread for this many channels of each position.
             assert_eq!(launch.grid, [(128 * 32 * 32 * 160 / lanes / 256) as u32, 1]);
             assert_eq!(launch.args[1..3], [Arg::Memory(HERE, bytes), Arg::Memory(THERE, 0)]);
         }
         // Channels that do not fill whole loads are copied one by one.
-        assert!(CudaCpp.kernel(&last([2, 12, 8, 8], true).kernel, "kernel").contains("load<bf16, 1>("));
+        assert!(CudaCpp.kernel(&last([2, 12, 8, 8], StorageType::Bf16).kernel, "kernel").contains("load<bf16, 1>("));
     }
 
     #[test]
     fn patches_of_images_of_one_size_are_written_by_one_kernel_however_many_channels_they_have() {
-        let text = last([128, 160, 160, 32], true).kernel;
-        assert_eq!(text, last([64, 16, 160, 32], true).kernel);
-        assert_ne!(text, last([128, 160, 160, 16], true).kernel);
-        assert_ne!(text, last([128, 160, 160, 32], false).kernel);
+        let text = last([128, 160, 160, 32], StorageType::Bf16).kernel;
+        assert_eq!(text, last([64, 16, 160, 32], StorageType::Bf16).kernel);
+        assert_ne!(text, last([128, 160, 160, 16], StorageType::Bf16).kernel);
+        assert_ne!(text, last([128, 160, 160, 32], StorageType::F32).kernel);
     }
 }

@@ -103,7 +103,7 @@ impl<'a> Proposals<'a> {
     /// Builds the graphs of a geometry.
     pub fn new(handle: &'a Handle, geometry: &'a Geometry) -> Self {
         // For bf16, the library may know more engines if a separate operation rounds and writes the sums.
-        let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
+        let ways = if geometry.is_bf16() { &[false, true][..] } else { &[false] };
         let graphs =
             ways.iter().filter_map(|&separate_store| Graph::new(handle, geometry, separate_store).ok()).collect();
         Proposals { handle, geometry, graphs }
@@ -139,7 +139,7 @@ impl Graph {
     fn new(handle: &Handle, geometry: &Geometry, separate_store: bool) -> CudnnResult<Self> {
         let Geometry { pass, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
-        let stored = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
+        let stored = if geometry.is_bf16() { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
         let shaped = |part: ConvPass| match part {
             ConvPass::Dgrad => (X, x),
             ConvPass::Wgrad => (W, w),

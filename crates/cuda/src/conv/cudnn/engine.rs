@@ -52,7 +52,7 @@ impl Engine {
     pub fn suits(&self, geometry: &Geometry) -> bool {
         let Some(notes) = &self.notes else { return false };
         let says = |note: Note| notes.contains(&(note as u32));
-        let exact = geometry.rounds || !says(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+        let exact = geometry.rounds() || !says(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
         exact && !REFUSED.into_iter().any(says)
     }
 

@@ -21,24 +21,24 @@ pub(crate) enum ConvAlgoKey {
 /// The kind of stored choices. Change it if candidates or selection change.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
 /// The same for bf16.
-const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
+const BF16: &str = "convolution in two bytes by any engine or patches, timed beside others";
 
 impl Tunable for Geometry {
     type Choice = ConvAlgoKey;
 
     fn kind(&self) -> &'static str {
-        if self.narrow { NARROW } else { CONVOLUTION }
+        if self.is_bf16() { BF16 } else { CONVOLUTION }
     }
 
     fn descriptor(&self) -> Vec<u64> {
-        let Geometry { pass, x, w, y, stride, padding, dilation, groups, rounds, last, narrow } = *self;
+        let Geometry { pass, x, w, y, stride, padding, dilation, groups, .. } = *self;
         let pass = match pass {
             ConvPass::Fprop => 0,
             ConvPass::Dgrad => 1,
             ConvPass::Wgrad => 2,
         };
         let lengths = [&x[..], &w, &y, &stride, &padding, &dilation, &[groups]].concat();
-        let flags = [rounds, last, narrow].map(u64::from);
+        let flags = [self.rounds(), self.channels_last(), self.is_bf16()].map(u64::from);
         [pass].into_iter().chain(lengths.into_iter().map(|length| length as u64)).chain(flags).collect()
     }
 
@@ -68,7 +68,10 @@ impl Tunable for Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conv::canonical::ImageLayout;
     use crate::conv::im2col::tests::example;
+    use bilevel_graph::Precision;
+    use bilevel_plan::StorageType;
 
     #[test]
     fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
@@ -91,11 +94,11 @@ mod tests {
         assert_eq!(geometry.descriptor(), [&lengths[..], &[1, 0, 0]].concat());
         let others = [
             Geometry { pass: ConvPass::Dgrad, ..geometry },
-            Geometry { last: true, ..geometry },
-            Geometry { rounds: false, ..geometry },
+            Geometry { layout: ImageLayout::Nhwc, ..geometry },
+            Geometry { precision: Precision::Full, ..geometry },
             Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..geometry },
             Geometry { padding: [0, 1], ..geometry },
-            Geometry { last: true, narrow: true, ..geometry },
+            Geometry { layout: ImageLayout::Nhwc, storage: StorageType::Bf16, ..geometry },
         ];
         assert!(others.iter().all(|other| other.descriptor() != geometry.descriptor()));
         assert_ne!(others[5].kind(), geometry.kind());

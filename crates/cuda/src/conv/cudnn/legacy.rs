@@ -38,7 +38,7 @@ impl Descriptions {
     fn new(geometry: &Geometry) -> CudnnResult<Self> {
         use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
         let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
-        let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
+        let format = if geometry.channels_last() { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
         let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
         let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
         // SAFETY: every descriptor is created, then filled with as many numbers as is said; all are destroyed with
@@ -82,7 +82,7 @@ impl Descriptions {
 /// Returns the math type that is allowed.
 fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
     use sys::cudnnMathType_t as Math;
-    if geometry.rounds { Math::CUDNN_DEFAULT_MATH } else { Math::CUDNN_FMA_MATH }
+    if geometry.rounds() { Math::CUDNN_DEFAULT_MATH } else { Math::CUDNN_FMA_MATH }
 }
 
 impl Drop for Descriptions {
@@ -147,7 +147,7 @@ impl LegacyConv {
             Forward::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
             Forward::CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
         ];
-        let plain = !geometry.rounds;
+        let plain = !geometry.rounds();
         let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
         // SAFETY: the descriptors were just created; there is room for all requested proposals.
         unsafe {

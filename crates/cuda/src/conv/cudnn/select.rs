@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Convolutions of at least this many multiplications are autotuned.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
+/// Workspace in bytes that an algorithm may take beside room to convert its operands and its result.
+const EXTRA_WORKSPACE_BYTES: usize = 8 << 20;
 /// The maximum number of engines after each of the [`MODES`]: each may add some that the others do not know. The
 /// library ranks engines in isolation at best: the ninth may take two thirds of the time of the first.
 const MAX_ENGINES: [usize; 3] = [16, 24, 24];
@@ -114,7 +116,7 @@ impl ConvSelector {
         device.enter().ok()?;
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
         // Room to convert all three, and a little more.
-        let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
+        let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + EXTRA_WORKSPACE_BYTES;
         if !is_tried(geometry) || !self.kept.keeps() {
             return self.first(planning, geometry, most).map(ConvChoice::Library);
         }
@@ -126,7 +128,7 @@ impl ConvSelector {
             return Some(known);
         }
         let mut candidates = candidates(planning, geometry, most);
-        if geometry.narrow {
+        if geometry.is_bf16() {
             let compiled = self.compiled(planning, geometry, most);
             candidates.extend(compiled.map(|method| (ConvAlgoKey::Compiled, Candidate::Library(method))));
         }
@@ -146,7 +148,7 @@ impl ConvSelector {
 
     /// Returns the library's first proposal.
     fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
-        if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
+        if geometry.is_bf16() { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
     }
 
     /// The same for bf16, from the store or compiled now.
@@ -191,17 +193,19 @@ fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryCo
 
 /// Returns the library's first proposal.
 fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<LibraryConv> {
-    let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(LibraryConv::Graph);
+    let graph =
+        geometry.channels_last().then(|| GraphPlan::first(handle, geometry, most)).flatten().map(LibraryConv::Graph);
     // The legacy API supports one type only.
-    graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
+    graph.or_else(|| if geometry.is_bf16() { None } else { called(handle, geometry, most) })
 }
 
 /// Returns the library's candidates, in its order.
 fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlgoKey, Candidate)> {
     // The legacy API supports one type only.
-    let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
+    let call = || called(handle, geometry, most).filter(|_| !geometry.is_bf16());
     let call = || call().map(|call| (ConvAlgoKey::Call, Candidate::Library(call)));
-    let mut found: Vec<(ConvAlgoKey, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
+    let mut found: Vec<(ConvAlgoKey, Candidate)> =
+        if geometry.channels_last() { vec![] } else { call().into_iter().collect() };
     let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
     for (mode, engines) in MODES.into_iter().zip(MAX_ENGINES) {
         for engine in proposals.engines(mode) {
@@ -214,7 +218,7 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
             }
             seen.push(name.clone());
             // Run-time compilation pays only for the library's first proposal; for bf16 that is a candidate anyway.
-            let first = geometry.last && !geometry.narrow && found.is_empty();
+            let first = geometry.channels_last() && !geometry.is_bf16() && found.is_empty();
             if engine.is_compiled() && !first {
                 continue;
             }
@@ -223,7 +227,7 @@ fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(ConvAlg
             }
         }
     }
-    if found.is_empty() && geometry.last {
+    if found.is_empty() && geometry.channels_last() {
         found.extend(call());
     }
     found
@@ -256,13 +260,16 @@ fn tried(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conv::canonical::ConvPass;
+    use crate::conv::canonical::{ConvPass, ImageLayout};
     use crate::conv::im2col::tests::example;
+    use bilevel_plan::StorageType;
 
     #[test]
     fn all_but_the_smallest_are_tried() {
         let layer = example(ConvPass::Wgrad, [32, 192, 384, 8]);
-        assert!(is_tried(&layer) && is_tried(&Geometry { last: true, narrow: true, ..layer }));
+        assert!(
+            is_tried(&layer) && is_tried(&Geometry { layout: ImageLayout::Nhwc, storage: StorageType::Bf16, ..layer })
+        );
         assert!(!is_tried(&example(ConvPass::Wgrad, [1, 4, 4, 8])));
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::codegen::data::smem_transpose::{SmemTranspose, THREADS};
 use crate::codegen::data::transpose::VECTOR;
-use crate::codegen::kernel::{Cell, Code, Launch, RoundedStorage, c_type, decode, reach};
+use crate::codegen::kernel::{CStorage, Code, Launch, RoundedStorage, c_type, decode, reach};
 use crate::codegen::load::split;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::DType;
-use bilevel_plan::{Padding, Place, Run, View};
+use bilevel_plan::{Padding, Place, Run, StorageType, View};
 
 /// A view of a node's memory.
 #[derive(Clone, Copy)]
@@ -28,37 +28,43 @@ pub fn copy_unless_failed(dialect: Dialect, from: Elements, dtype: DType, to: Pl
 pub fn gathered(
     dialect: Dialect,
     from: Elements,
-    cell: impl Into<Cell>,
+    storage: impl Into<StorageType>,
     to: Place,
     rounded: Option<RoundedStorage>,
 ) -> Launch {
-    gathered_by(Code::new(dialect), from, cell.into(), to, rounded)
+    gathered_by(Code::new(dialect), from, storage.into(), to, rounded)
 }
 
-fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, rounded: Option<RoundedStorage>) -> Launch {
+fn gathered_by(
+    mut code: Code,
+    from: Elements,
+    storage: StorageType,
+    to: Place,
+    rounded: Option<RoundedStorage>,
+) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    let as_type = rounded.map_or(cell.name(), RoundedStorage::name);
+    let as_type = rounded.map_or(storage.name(), RoundedStorage::name);
     let value = |read: &str| rounded.map_or(read.to_string(), |rounded| rounded.round(read));
     let target = |code: &mut Code| match rounded {
         Some(rounded) => code.rounded_output(to, rounded),
-        None => code.output(to, cell, 0),
+        None => code.output(to, storage, 0),
     };
     if let Some(turned) = SmemTranspose::of(&runs) {
         code.reaches(reach(&runs));
-        let (source, target) = (code.input(from.place, cell, from.view.offset), target(&mut code));
-        let blocks = turned.begin(&mut code, count, cell.name());
+        let (source, target) = (code.input(from.place, storage, from.view.offset), target(&mut code));
+        let blocks = turned.begin(&mut code, count, storage.name());
         turned.in_memory(&mut code, |held, place| format!("{held} = {source}[{place}];"));
         code.barrier();
         turned.in_view(&mut code, |held, place| format!("{target}[{place}] = {};", value(held)));
         return code.launch([blocks, 1], THREADS as u32);
     }
     // Elements that are widened need narrower vectors.
-    let widens = cell == Cell::Bf16 && rounded.is_some();
-    let lanes = beside(&runs, from.view.offset, cell).min(if widens { VECTOR } else { usize::MAX });
+    let widens = storage == StorageType::Bf16 && rounded.is_some();
+    let lanes = beside(&runs, from.view.offset, storage).min(if widens { VECTOR } else { usize::MAX });
     code.reaches(reach(&runs));
-    let c = cell.name();
+    let c = storage.name();
     code.each(count / lanes);
-    let (source, target) = (code.input(from.place, cell, from.view.offset), target(&mut code));
+    let (source, target) = (code.input(from.place, storage, from.view.offset), target(&mut code));
     if lanes == 1 {
         let value = value(&format!("{source}[{}]", decode(&runs, "e")));
         code.line(format!("{target}[e] = {value};"));
@@ -73,12 +79,17 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, rounded: O
 }
 
 /// Copies contiguous elements to a view, rounded if its elements are narrower.
-pub fn scattered(dialect: Dialect, (from, cell): (Place, Cell), to: Elements, written: Cell) -> Launch {
+pub fn scattered(
+    dialect: Dialect,
+    (from, storage): (Place, StorageType),
+    to: Elements,
+    written: StorageType,
+) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
-    let at_once = |cell: Cell| beside(&runs, to.view.offset, cell);
+    let at_once = |storage: StorageType| beside(&runs, to.view.offset, storage);
     let mut code = Code::new(dialect);
     code.reaches(reach(&runs));
-    let (source, target) = (code.input(from, cell, 0), code.output(to.place, written, to.view.offset));
+    let (source, target) = (code.input(from, storage, 0), code.output(to.place, written, to.view.offset));
     if let Some(turned) = SmemTranspose::of(&runs) {
         let blocks = turned.begin(&mut code, count, written.name());
         turned.in_view(&mut code, |held, place| format!("{held} = {source}[{place}];"));
@@ -86,9 +97,9 @@ pub fn scattered(dialect: Dialect, (from, cell): (Place, Cell), to: Elements, wr
         turned.in_memory(&mut code, |held, place| format!("{target}[{place}] = {held};"));
         return code.launch([blocks, 1], THREADS as u32);
     }
-    let lanes = at_once(cell).min(at_once(written));
+    let lanes = at_once(storage).min(at_once(written));
     code.each(count / lanes);
-    let (c, w) = (cell.name(), written.name());
+    let (c, w) = (storage.name(), written.name());
     code.line(format!("const U i = e * {lanes};"));
     code.line(format!("{c} v[{lanes}]; {w} w[{lanes}];"));
     code.line(format!("load<{c}, {lanes}>({source} + i, v);"));
@@ -98,8 +109,8 @@ pub fn scattered(dialect: Dialect, (from, cell): (Place, Cell), to: Elements, wr
 }
 
 /// Returns the vector width: 16 bytes, if both ends are contiguous.
-pub fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
-    let lanes = 16 / cell.size();
+pub fn beside(runs: &[Run], offset: isize, storage: StorageType) -> usize {
+    let lanes = 16 / storage.size();
     let whole = |n: isize| n % lanes as isize == 0;
     let aligned = runs.split_last().is_some_and(|(inner, outer)| {
         inner.stride == 1 && whole(inner.length as isize) && whole(offset) && outer.iter().all(|run| whole(run.stride))
@@ -115,10 +126,10 @@ const MAX_GRID_ROWS: usize = 65535;
 /// all its threads read the same part. Parts may have different element sizes.
 pub fn concat(
     dialect: Dialect,
-    parts: &[(Elements, Cell)],
+    parts: &[(Elements, StorageType)],
     axis: usize,
     shape: &[usize],
-    (to, cell): (Place, Cell),
+    (to, storage): (Place, StorageType),
 ) -> Launch {
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
     let places = shape[..=axis].iter().product::<usize>();
@@ -126,11 +137,11 @@ pub fn concat(
     let mut code = Code::new(dialect);
     let split: Option<Vec<_>> = parts.iter().map(|(part, _)| split(&part.view.runs(), inner)).collect();
     let shared = split.filter(|_| inner >= ALONG && places <= MAX_GRID_ROWS);
-    let at_once = |(part, of): &(Elements, Cell)| {
-        if *of == cell { beside(&part.view.runs(), part.view.offset, cell) } else { 1 }
+    let at_once = |(part, of): &(Elements, StorageType)| {
+        if *of == storage { beside(&part.view.runs(), part.view.offset, storage) } else { 1 }
     };
     // The vector width, if a block has one position.
-    let whole = inner.is_multiple_of(16 / cell.size());
+    let whole = inner.is_multiple_of(16 / storage.size());
     let lanes = if whole { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
     let threads = (inner / lanes).next_multiple_of(32).min(ALONG);
     if shared.is_some() {
@@ -144,7 +155,7 @@ pub fn concat(
         code.each(count);
         code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
     }
-    let target = code.output(to, cell, 0);
+    let target = code.output(to, storage, 0);
     let mut first = 0;
     for (number, (part, of)) in parts.iter().enumerate() {
         let own = part.view.shape[axis];
@@ -161,7 +172,7 @@ pub fn concat(
         code.line(format!("if (a >= {first} && a < {}) {{", first + own));
         code.line(format!("const U s = o * {own} + (a - {first});"));
         if shared.is_some() && lanes > 1 {
-            let c = cell.name();
+            let c = storage.name();
             code.line(format!("{c} v[{lanes}];"));
             code.line(format!("load<{c}, {lanes}>({source} + ({place}), v);"));
             code.line(format!("store<{c}, {lanes}>({target} + e, v);"));
@@ -184,15 +195,15 @@ pub fn concat(
 /// Axes that a part fills need no bounds check. Sums are computed in the type of the graph.
 pub fn pad_sum(
     dialect: Dialect,
-    parts: &[((Elements, Cell), &Padding)],
+    parts: &[((Elements, StorageType), &Padding)],
     shape: &[usize],
     dtype: DType,
-    (to, cell): (Place, Cell),
+    (to, storage): (Place, StorageType),
 ) -> Launch {
     let count = shape.iter().product();
     let mut code = Code::new(dialect);
     code.each(count);
-    let (target, c) = (code.output(to, cell, 0), c_type(dtype));
+    let (target, c) = (code.output(to, storage, 0), c_type(dtype));
     let mut inner = 1;
     for axis in (0..shape.len()).rev() {
         let place = if inner == 1 { "e".to_string() } else { format!("(e / {inner})") };

@@ -1,10 +1,10 @@
 //! Initial casts: amax and scaled fp16 copies of carried inputs, before the first step of a run.
 
-use crate::codegen::kernel::{Cell, Code, Launch};
+use crate::codegen::kernel::{CStorage, Code, Launch};
 use crate::codegen::parts::Part;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, ReduceOp};
-use bilevel_plan::Place;
+use bilevel_plan::{Place, StorageType};
 
 /// Threads per block, and the maximum vector width.
 const BLOCK: usize = 256;
@@ -21,13 +21,13 @@ fn lanes(count: usize) -> usize {
 pub fn scaled_f16_copy(dialect: Dialect, from: Place, power: Place, to: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::new(dialect), lanes(count));
     let (power, all) = (code.input(power, DType::F32, 0), code.count(count as u64));
-    let (from, to) = (code.input(from, DType::F32, 0), code.output(to, Cell::Half, 0));
+    let (from, to) = (code.input(from, DType::F32, 0), code.output(to, StorageType::F16, 0));
     code.line(format!("const U e = ((U){} * {BLOCK} + {}) * {lanes};", code.block(), code.thread()));
     code.line(format!("if (e >= {all}) return;"));
     code.line(format!("float v[{lanes}];"));
     code.line(format!("load<float, {lanes}>({from} + e, v);"));
     code.lanes(lanes, format!("v[j] = scaled_to_f16(v[j], f16_scale(exponent({power}[0])));"));
-    code.line(format!("{}({to} + e, v);", Cell::Half.store(lanes)));
+    code.line(format!("{}({to} + e, v);", StorageType::F16.store(lanes)));
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }
 

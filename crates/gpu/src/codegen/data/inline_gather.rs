@@ -3,10 +3,10 @@
 //! row(e) = table[base(e) + index(e)·stride ..][.. stride], zeros if the index is out of range
 
 use crate::codegen::body::Members;
-use crate::codegen::kernel::{Cell, Value, c_type, decode, reach};
+use crate::codegen::kernel::{Value, c_type, decode, reach};
 use crate::codegen::parts::Part;
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{Kind, View, expect, internal_error};
+use bilevel_plan::{Kind, StorageType, View, expect, internal_error};
 
 /// Gathered rows: their indices, the table, and the view of row 0.
 pub type GatheredRows = (Value, usize, View);
@@ -60,7 +60,7 @@ impl Members<'_, '_> {
         let runs = from.runs();
         self.code.reaches(from.count().max(reach(&runs) + limit * stride));
         self.code.uses(Part::InlineGather);
-        let pointer = self.code.input(self.context.place(table)?, Cell::Of(dtype), from.offset);
+        let pointer = self.code.input(self.context.place(table)?, StorageType::from(dtype), from.offset);
         let limit = self.code.count(limit as u64);
         // Rows are aligned to their width. A load is at most 16 bytes, a power of two.
         let at_once = if width.is_power_of_two() { width.min(16 / dtype.size()) } else { 1 };

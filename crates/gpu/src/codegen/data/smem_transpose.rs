@@ -104,13 +104,13 @@ impl<'a> SmemTranspose<'a> {
 mod tests {
     use super::*;
     use crate::codegen::data::copy::{Elements, gathered, scattered};
-    use crate::codegen::kernel::Cell;
     use crate::codegen::renderer::Renderer;
     use crate::host::HostCpp;
     use bilevel_graph::DType;
+    use bilevel_plan::StorageType;
     use bilevel_plan::{Place, Region};
 
-    const FLOAT: Cell = Cell::Of(DType::F32);
+    const FLOAT: StorageType = StorageType::F32;
 
     /// Returns the number of blocks for a copy in each direction through shared memory of this name.
     fn blocks(name: &str, shape: &[usize], order: &[usize]) -> [Option<u32>; 2] {

@@ -7,12 +7,12 @@
 //! a thread has the same columns of all its rows and accumulates them, so x is never stored. The [second
 //! pass](crate::codegen::loops::reduce_finalize) combines the blocks. The order is deterministic.
 
-use crate::codegen::kernel::{Cell, Code, Value, c_type};
+use crate::codegen::kernel::{Code, Value, c_type};
 use crate::codegen::loops::reduction_shape::ReductionShape;
 use crate::codegen::loops::rows::RowThreads;
 use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
-use bilevel_plan::Place;
+use bilevel_plan::{Place, StorageType};
 
 /// The minimum number of rows per block: its partial result is as large as a row, and is written and read again.
 const MIN_BLOCK_ROWS: usize = 4;
@@ -101,10 +101,10 @@ pub fn end(code: &mut Code, sharing: RowThreads, sinks: &[(Value, &ColumnReducti
         code.line(code.shared_bytes("slots", together * length * size));
     }
     for (number, (_, ColumnReduction { op, dtype, place, .. })) in sinks.iter().enumerate() {
-        let (pointer, cell, own) =
-            (code.output(*place, *dtype, 0), Cell::Of(*dtype), Value::Lanes(format!("column{number}")));
+        let (pointer, storage, own) =
+            (code.output(*place, *dtype, 0), StorageType::from(*dtype), Value::Lanes(format!("column{number}")));
         if together == 1 {
-            put(code, mapping, (&format!("{pointer} + {block} * {length}"), cell), &own, &[]);
+            put(code, mapping, (&format!("{pointer} + {block} * {length}"), storage), &own, &[]);
             continue;
         }
         // Rows processed at the same time are combined in order.
@@ -115,7 +115,7 @@ pub fn end(code: &mut Code, sharing: RowThreads, sinks: &[(Value, &ColumnReducti
             // The slots of the previous reduction are no longer read.
             code.barrier();
         }
-        put(code, mapping, (&format!("slot + {thread} / {threads} * {length}"), cell), &own, &[]);
+        put(code, mapping, (&format!("slot + {thread} / {threads} * {length}"), storage), &own, &[]);
         code.barrier();
         code.line(format!("for (U k = {thread}; k < {length}; k += {size}) {{"));
         code.line(format!("{c} s = slot[k];"));

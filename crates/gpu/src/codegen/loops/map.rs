@@ -2,12 +2,12 @@
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
-use crate::codegen::kernel::{Cell, Code, Launch, c_type};
+use crate::codegen::kernel::{CStorage, Code, Launch, c_type};
 use crate::codegen::loops::amax;
 use crate::codegen::loops::reduction_shape::ReductionShape;
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Access, Elementwise, Kind, Place, internal_error};
+use bilevel_plan::{Access, Elementwise, Kind, Place, StorageType, internal_error};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
@@ -50,7 +50,7 @@ pub fn map(
     for &member in stored {
         let value = members.stored(member)?;
         for place in context.stores(member)? {
-            stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
+            stores.push(store(members.code, (place, context.storage(member)), &value, lanes));
         }
     }
     amax::join(&mut members, largest)?;
@@ -92,11 +92,11 @@ pub fn map(
 }
 
 /// Emits the store of a value's lanes from element e on.
-pub fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, lanes: usize) -> String {
-    let pointer = code.output(place, cell, 0);
+pub fn store(code: &mut Code, (place, storage): (Place, StorageType), value: &str, lanes: usize) -> String {
+    let pointer = code.output(place, storage, 0);
     match lanes {
         1 => format!("{pointer}[e] = {value}[0];"),
-        _ => format!("{}({pointer} + e, {value});", cell.store(lanes)),
+        _ => format!("{}({pointer} + e, {value});", storage.store(lanes)),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -
 /// a time.
 fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
     let schedule = context.schedule;
-    let has_two_bytes = |node: usize| context.cell(node).size() == 2;
+    let has_two_bytes = |node: usize| context.storage(node).size() == 2;
     let reads_two = |&member: &usize| {
         let node = &schedule.nodes[member];
         let large = node.operands.iter().filter(|operand| context.access(member, operand) == Some(Access::Memory));

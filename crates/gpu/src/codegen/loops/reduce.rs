@@ -8,7 +8,7 @@
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::data::copy::beside;
-use crate::codegen::kernel::{Cell, Code, Launch, Value, c_type, decode, reach};
+use crate::codegen::kernel::{CStorage, Code, Launch, Value, c_type, decode, reach};
 use crate::codegen::loops::amax;
 use crate::codegen::loops::map::{has_wide, store};
 use crate::codegen::loops::reduction_shape::{BLOCK, LANES, ReductionShape, SHARED_BLOCK};
@@ -18,7 +18,7 @@ use crate::codegen::prefetch::{Prefetch, PrefetchedValue};
 use crate::codegen::renderer::Dialect;
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Kind, Place, View, internal_error};
+use bilevel_plan::{Kind, Place, StorageType, View, internal_error};
 
 /// The maximum number of reductions of one kernel: their shared memory, up to 4 KiB each, stays well below the 48 KiB
 /// of a block.
@@ -50,7 +50,7 @@ pub fn reduce(
     for &member in stored {
         let value = members.stored(member)?;
         for place in context.stores(member)? {
-            stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
+            stores.push(store(members.code, (place, context.storage(member)), &value, lanes));
         }
     }
     let mut terms = vec![];
@@ -80,7 +80,7 @@ pub struct MemoryReduction {
     /// Their type.
     pub dtype: DType,
     /// Their address and element type.
-    pub from: (Place, Cell),
+    pub from: (Place, StorageType),
     /// Their view.
     pub view: View,
     /// The address of the partial results, or of the result if there is one part.

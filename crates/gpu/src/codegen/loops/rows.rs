@@ -2,7 +2,7 @@
 
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
-use crate::codegen::kernel::{Cell, Code, Launch, Value};
+use crate::codegen::kernel::{Code, Launch, Value};
 use crate::codegen::loops::column_reduce::{ColumnReduction, column_blocks};
 use crate::codegen::loops::segment_reduce::SegmentReduction;
 use crate::codegen::loops::{amax, column_reduce, segment_reduce};
@@ -10,7 +10,7 @@ use crate::codegen::prefetch;
 use crate::codegen::store::put;
 use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
-use bilevel_plan::{Operand, Place, Role};
+use bilevel_plan::{Operand, Place, Role, StorageType};
 
 /// The maximum number of columns per thread, and the number of rows up to which each column has a thread.
 const MAX_COLUMNS_PER_THREAD: usize = 8;
@@ -79,10 +79,54 @@ impl RowReductions {
 /// A store of a loop over rows.
 struct RowStore {
     place: Place,
-    cell: Cell,
+    storage: StorageType,
     value: Value,
     /// Whether the value has one element per row, rather than one per column.
     per_row: bool,
+}
+
+impl RowStore {
+    fn emit(self, code: &mut Code, sharing: RowThreads, live: Option<&str>) {
+        let pointer = code.output(self.place, self.storage, 0);
+        if self.per_row {
+            let when = live.into_iter().chain(["t == 0"]).collect::<Vec<_>>().join(" && ");
+            code.line(format!("if ({when}) {pointer}[row] = {};", self.value));
+        } else {
+            let row = format!("{pointer} + row * {}", sharing.length);
+            put(code, sharing.mapping(), (&row, self.storage), &self.value, live.as_slice());
+        }
+    }
+}
+
+/// The C text that gives each group of threads its row.
+struct RowIndex {
+    /// The lines that define `row`.
+    lines: Vec<String>,
+    /// The condition under which the row exists, if a group of threads may have none.
+    live: Option<String>,
+    /// The condition, after the number of a turn, under which the turn has rows.
+    exists: String,
+}
+
+impl RowIndex {
+    /// The row of turn `turn`, of `rows` rows in all.
+    fn new(code: &Code, sharing: RowThreads, turn: &str, rows: &str) -> Self {
+        let together = sharing.together();
+        if together == 1 {
+            let lines = vec![format!("const U row = {turn};")];
+            return RowIndex { lines, live: None, exists: format!(" < {rows}") };
+        }
+        let lines = vec![
+            format!("const U given = (U){turn} * {together} + {} / {};", code.thread(), sharing.threads),
+            // Threads without a row participate, so that whole warps can reduce.
+            format!("const U row = given < {rows} ? given : {rows} - 1;"),
+        ];
+        RowIndex { lines, live: Some(format!("given < {rows}")), exists: format!(" * {together} < {rows}") }
+    }
+
+    fn live(&self) -> Option<&str> {
+        self.live.as_deref()
+    }
 }
 
 /// Returns the kernel of a loop over `n / length` rows that stores the members in `stored` and the operands or results
@@ -91,56 +135,33 @@ pub fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    RowReductions { inner, columns, kept, amax }: &RowReductions,
+    reductions: &RowReductions,
 ) -> Result<Launch> {
     let sharing = RowThreads::of((n, length));
-    let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
-    let (mapping, count) = (sharing.mapping(), n / length);
+    let (block, count) = (sharing.block, n / length);
+    let RowReductions { inner, columns, amax, .. } = reductions;
     let mut code = Code::new(context.dialect);
     code.reaches(n);
     context.guard(&mut code, stored);
     let rows = code.count(count as u64);
     let thread = code.thread();
-    code.head(format!("const U t = {thread} % {threads};"));
+    code.head(format!("const U t = {thread} % {};", sharing.threads));
     let (turn, blocks) = if columns.is_empty() {
-        (code.block(), count.div_ceil(together))
+        (code.block(), count.div_ceil(sharing.together()))
     } else {
         ("turn", column_blocks((n, length)))
     };
-    let mut start = vec![];
-    let live = if together == 1 {
-        start.push(format!("const U row = {turn};"));
-        None
-    } else {
-        start.push(format!("const U given = (U){turn} * {together} + {thread} / {threads};"));
-        // Threads without a row participate, so that whole warps can reduce.
-        start.push(format!("const U row = given < {rows} ? given : {rows} - 1;"));
-        Some(format!("given < {rows}"))
-    };
+    let index = RowIndex::new(&code, sharing, turn, &rows);
     if columns.is_empty() {
-        start.iter().for_each(|line| code.head(line));
+        index.lines.iter().for_each(|line| code.head(line));
     }
-    let mut members = Members::new(context, mapping, &mut code);
+    let mut members = Members::new(context, sharing.mapping(), &mut code);
     if !columns.is_empty() {
         // With few blocks, no other work hides the latency of loads: the next row is prefetched while the current one
         // is computed.
         members.prefetch.registers = if block > 512 { 16 } else { 48 };
     }
-    let mut stores = vec![];
-    for &member in stored {
-        let value = members.stored(member)?;
-        let per_row = context.schedule.role(member) == Some(Role::Row);
-        let value = if per_row { Value::One(value) } else { Value::Lanes(value) };
-        for place in context.stores(member)? {
-            stores.push(RowStore { place, cell: context.cell(member), value: value.clone(), per_row });
-        }
-    }
-    for &(sink, place) in kept {
-        let node = &context.schedule.nodes[sink];
-        let per_row = context.schedule.role(sink) != Some(Role::Reduction { full: true });
-        let value = members.operand(sink, &node.operands[0], node.dtype)?;
-        stores.push(RowStore { place, cell: node.dtype.into(), value, per_row });
-    }
+    let stores = row_stores(context, &mut members, stored, reductions)?;
     let mut reduced = vec![];
     for sink in inner {
         let operand = &context.schedule.nodes[sink.sink].operands[0];
@@ -153,27 +174,16 @@ pub fn rows(
     }
     amax::join(&mut members, amax)?;
     let (prefetch, sums) = (std::mem::take(&mut members.prefetch.parts), members.sums);
-    column_reduce::join(&mut code, sharing, live.as_deref(), &down);
-    for RowStore { place, cell, value, per_row } in stores {
-        let pointer = code.output(place, cell, 0);
-        if per_row {
-            let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
-            code.line(format!("if ({when}) {pointer}[row] = {value};"));
-        } else {
-            let row = format!("{pointer} + row * {length}");
-            put(&mut code, mapping, (&row, cell), &value, live.as_deref().as_slice());
-        }
-    }
-    segment_reduce::write(&mut code, sharing, live.as_deref(), &reduced);
+    column_reduce::join(&mut code, sharing, index.live(), &down);
+    stores.into_iter().for_each(|store| store.emit(&mut code, sharing, index.live()));
+    segment_reduce::write(&mut code, sharing, index.live(), &reduced);
     if !columns.is_empty() {
         let body = code.take_body();
         column_reduce::begin(&mut code, sharing, &down);
-        // The condition for a turn to have rows, after the turn.
-        let exists = if together == 1 { format!(" < {rows}") } else { format!(" * {together} < {rows}") };
-        prefetch::first(&mut code, &prefetch, &start);
-        code.with_blocks(format!("for (U turn = {}; turn{exists}; turn += ", code.block()), ") {");
-        start.iter().for_each(|line| code.line(line));
-        prefetch::next(&mut code, &prefetch, &start, &exists);
+        prefetch::first(&mut code, &prefetch, &index.lines);
+        code.with_blocks(format!("for (U turn = {}; turn{}; turn += ", code.block(), index.exists), ") {");
+        index.lines.iter().for_each(|line| code.line(line));
+        prefetch::next(&mut code, &prefetch, &index.lines, &index.exists);
         code.append(body);
         if !inner.is_empty() || sums == 1 {
             // The copy of this row, and the partial sums of its warps, are no longer read.
@@ -184,6 +194,31 @@ pub fn rows(
     }
     amax::end(&mut code, context, amax, block)?;
     Ok(code.launch([blocks, 1], block as u32))
+}
+
+/// Computes the members in `stored`, and the operands that later kernels reduce, and returns their stores.
+fn row_stores(
+    context: Context,
+    members: &mut Members,
+    stored: &[usize],
+    RowReductions { kept, .. }: &RowReductions,
+) -> Result<Vec<RowStore>> {
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.stored(member)?;
+        let per_row = context.schedule.role(member) == Some(Role::Row);
+        let value = if per_row { Value::One(value) } else { Value::Lanes(value) };
+        for place in context.stores(member)? {
+            stores.push(RowStore { place, storage: context.storage(member), value: value.clone(), per_row });
+        }
+    }
+    for &(sink, place) in kept {
+        let node = &context.schedule.nodes[sink];
+        let per_row = context.schedule.role(sink) != Some(Role::Reduction { full: true });
+        let value = members.operand(sink, &node.operands[0], node.dtype)?;
+        stores.push(RowStore { place, storage: node.dtype.into(), value, per_row });
+    }
+    Ok(stores)
 }
 
 /// Returns the operand of a reduction, if it is already in memory.

@@ -8,12 +8,12 @@
 //! The threads of a row hold it in registers, so they copy it to shared memory first. There, adjacent threads of a warp
 //! share the elements of one result and combine them by shuffles, in a deterministic order.
 
-use crate::codegen::kernel::{Cell, Code, Value, c_type, decode};
+use crate::codegen::kernel::{CStorage, Code, Value, c_type, decode};
 use crate::codegen::loops::reduction_shape::ReductionShape;
 use crate::codegen::loops::rows::{RowThreads, WARP};
 use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
-use bilevel_plan::Place;
+use bilevel_plan::{Place, StorageType};
 
 /// The maximum shared memory of a block's rows in bytes: a kernel has 48 KiB, of which reductions across warps need up
 /// to 2.
@@ -63,8 +63,8 @@ pub fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[
         }
     }
     for (number, (value, readers)) in copies.iter().enumerate() {
-        let Some(cell) = readers.first().map(|sink| Cell::Of(sink.dtype)) else { continue };
-        let c = cell.name();
+        let Some(storage) = readers.first().map(|sink| StorageType::from(sink.dtype)) else { continue };
+        let c = storage.name();
         let own = if sharing.together() == 1 {
             String::new()
         } else {
@@ -76,7 +76,7 @@ pub fn write(code: &mut Code, sharing: RowThreads, live: Option<&str>, sinks: &[
             // The previous copy is no longer read.
             code.barrier();
         }
-        put(code, mapping, (&copy, cell), value, &[]);
+        put(code, mapping, (&copy, storage), value, &[]);
         code.barrier();
         readers.iter().for_each(|sink| reduced(code, threads, live, sink, &copy));
     }

@@ -45,6 +45,8 @@ pub struct SoftwarePipeline<C> {
     pub arena_bytes: usize,
     /// As above.
     pub persistent_bytes: usize,
+    /// The number of streams for the steps of a stage.
+    streams: usize,
 }
 
 /// What overlaps.
@@ -128,7 +130,8 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
         let counter = map.counter.map(|counter| (counter, Place { region: Region::Persistent, offset: kept }));
         let persistent_bytes = if counter.is_some() { kept + DType::I32.size() } else { map.persistent_bytes };
         let overlap = Overlap::Stages([0; 2]);
-        Some(SoftwarePipeline { overlap, costs, counter, arena_bytes: map.arena_bytes, persistent_bytes })
+        let arena_bytes = map.arena_bytes;
+        Some(SoftwarePipeline { overlap, costs, counter, arena_bytes, persistent_bytes, streams: STREAMS })
     }
 
     /// Sets the number of steps in the early stage, of the body and of the carry-only body, if there are two stages.
@@ -138,6 +141,11 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
             rotation => rotation,
         };
         SoftwarePipeline { overlap, ..self }
+    }
+
+    /// The same with at most this many streams for the steps of a stage.
+    pub fn on_streams(self, streams: usize) -> Self {
+        SoftwarePipeline { streams: streams.min(STREAMS), ..self }
     }
 
     fn rotation(&self) -> Option<&Rotation<C>> {
@@ -255,7 +263,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
     /// By step of a stage: its stream within its set, and whether the next iteration waits for it.
     fn streams(&self, steps: &[Step<C>]) -> Vec<(usize, bool)> {
         let dependencies = dependencies(steps);
-        let streams = streams_of(&self.costs, steps, &dependencies, STREAMS);
+        let streams = streams_of(&self.costs, steps, &dependencies, self.streams);
         let is_urgent = match self.rotation() {
             Some(rotation) => rotation.urgent(&self.costs, steps, &dependencies),
             None => vec![false; steps.len()],

@@ -90,6 +90,8 @@ pub struct Rotatable<'a, C> {
     pub copies: Vec<Step<C>>,
     /// Whether a step can fail.
     pub can_fail: bool,
+    /// Whether equal kernels become one launch.
+    pub fuses: bool,
 }
 
 impl<C: LibraryCall> SoftwarePipeline<C> {
@@ -105,7 +107,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
 
     /// Builds a pipeline of whole iterations. `None` if nothing is gained, or too much memory is needed.
     pub fn rotating(of: Rotatable<C>) -> Option<Self> {
-        let Rotatable { dialect, costs, schedule, map, full, carry_only, copies, can_fail } = of;
+        let Rotatable { dialect, costs, schedule, map, full, carry_only, copies, can_fail, fuses } = of;
         let arena_stride = map.arena_bytes.next_multiple_of(ALIGN);
         if !Self::fits_rotating(map) || full.len() > MAX_PIPELINE_LAUNCHES / 2 {
             return None;
@@ -154,7 +156,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
         let numbers = Place { region: Region::Persistent, offset: kept };
         let counter = map.counter.map(|counter| (counter, numbers));
         first.extend(counter.zip(full.first()).map(|((from, to), step)| numbered(dialect, from, to, step)));
-        let fused = |steps: Vec<Step<C>>| fuse_horizontally(&costs, steps);
+        let fused = |steps: Vec<Step<C>>| if fuses { fuse_horizontally(&costs, steps) } else { steps };
         let rotation = Rotation {
             full: fused(full.to_vec()),
             carry_only: carry_only.map(|carry_only| fused(carry_only.to_vec())),
@@ -165,7 +167,8 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
             arena_stride,
         };
         let persistent_bytes = kept + MAX_PIPELINE_STEPS * DType::I32.size();
-        Some(SoftwarePipeline { overlap: Overlap::Iterations(rotation), costs, counter, arena_bytes, persistent_bytes })
+        let overlap = Overlap::Iterations(rotation);
+        Some(SoftwarePipeline { overlap, costs, counter, arena_bytes, persistent_bytes, streams: STREAMS })
     }
 }
 

@@ -42,7 +42,7 @@ impl ScaledF16Operands {
     /// Returns the scaled copy of a node if its own amax alone determines the scale.
     pub fn scaled_by_own_amax(&self, node: usize) -> Option<usize> {
         let (scaled, &amax) = (self.operands.get(&node)?, self.amax_exponents.get(&node)?);
-        (scaled.power == Pow2Scale::AMAX && scaled.factors == [amax]).then_some(scaled.node)
+        (scaled.scale == Pow2Scale::AMAX && scaled.factors == [amax]).then_some(scaled.node)
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ScaledF16 {
     /// The node of the scaled copy.
     node: usize,
     /// Its scale, and the nodes that are the factors of the scale.
-    power: Pow2Scale,
+    scale: Pow2Scale,
     factors: Vec<usize>,
     /// The bound of the unscaled array.
     bound: Bound,
@@ -82,15 +82,15 @@ impl Lowering {
         }
         // The next value of a carried input is carried as fp16 (`carried_casts.rs`), with its amax.
         let bound = if self.copies.scaled_f16.parameters.contains(&node) { None } else { self.bound(node) };
-        let known = bound.and_then(|bound| bound.power().map(|power| (bound, power)));
-        let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Pow2Scale::AMAX, vec![node])));
+        let known = bound.and_then(|bound| bound.scale().map(|scale| (bound, scale)));
+        let (bound, (scale, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Pow2Scale::AMAX, vec![node])));
         let factors: Vec<usize> = nodes.into_iter().map(|node| self.amax_exponent_of(node, like)).collect();
         let shape = self.nodes[node].shape.clone();
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
         let scaled_copy =
-            self.push(Kind::Elementwise(Elementwise::ScaleToF16(power)), operands, &shape, DType::F32, like);
+            self.push(Kind::Elementwise(Elementwise::ScaleToF16(scale)), operands, &shape, DType::F32, like);
         self.nodes[scaled_copy].storage = StorageType::F16;
-        let scaled = ScaledF16 { node: scaled_copy, power, factors, bound };
+        let scaled = ScaledF16 { node: scaled_copy, scale, factors, bound };
         self.copies.scaled_f16.operands.insert(node, scaled.clone());
         scaled
     }
@@ -112,7 +112,7 @@ impl Lowering {
         let shape = self.nodes[node].shape.clone();
         let factors = [&a.factors[..], &b.factors].concat();
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
-        let kind = Kind::Elementwise(Elementwise::Unscale([a.power, b.power]));
+        let kind = Kind::Elementwise(Elementwise::Unscale([a.scale, b.scale]));
         let restored = self.push(kind, operands, &shape, DType::F32, like);
         self.copies.scaled_f16.bounds.insert(restored, a.bound.summed(&b.bound, terms));
         Operand::At { node: restored, view }

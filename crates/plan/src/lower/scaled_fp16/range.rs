@@ -93,15 +93,15 @@ impl Bound {
     /// factors. `None` if the expected amax is unknown.
     ///
     ///   Σₜ cₜ Π_f 2m_f ≤ 2p,   p = maxₜ 2^⌈log₂ n·cₜ⌉ · 2^(f−1) · Π_f m_f   for n terms of f factors each
-    pub fn power(&self) -> Option<(Pow2Scale, Vec<usize>)> {
+    pub fn scale(&self) -> Option<(Pow2Scale, Vec<usize>)> {
         let terms = self.terms.as_ref()?;
         let exponent = |value: f64| value.max(f64::MIN_POSITIVE).log2().ceil().clamp(-1e3, 1e3) as i16;
         let in_powers = |BoundTerm { coefficient, nodes }: &BoundTerm| ScaleTerm {
             shift: exponent(coefficient * terms.len() as f64) + nodes.len() as i16 - 1,
             factors: nodes.len(),
         };
-        let power = Pow2Scale::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
-        Some((power, terms.iter().flat_map(|term| term.nodes.clone()).collect()))
+        let scale = Pow2Scale::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
+        Some((scale, terms.iter().flat_map(|term| term.nodes.clone()).collect()))
     }
 }
 
@@ -131,14 +131,14 @@ mod tests {
 
     /// Returns the exponent of a bound's scale if the exponent of each node is its number.
     fn exponent(bound: &Bound) -> Option<i32> {
-        let (power, nodes) = bound.power()?;
-        Some(power.exponent(&nodes.iter().map(|&node| node as i32).collect::<Vec<_>>()))
+        let (scale, nodes) = bound.scale()?;
+        Some(scale.exponent(&nodes.iter().map(|&node| node as i32).collect::<Vec<_>>()))
     }
 
     #[test]
     fn the_bound_of_an_array_by_its_own_elements_is_its_largest() {
-        let (power, nodes) = Bound::of(7).power().unwrap();
-        assert_eq!((power, nodes), (Pow2Scale::AMAX, vec![7]));
+        let (scale, nodes) = Bound::of(7).scale().unwrap();
+        assert_eq!((scale, nodes), (Pow2Scale::AMAX, vec![7]));
         // A scale is half of the power of two that bounds the values.
         assert_eq!([1.0, 2.0, 2.1].map(|value| exponent(&Bound::about(value))), [-1, 0, 1].map(Some));
         assert_eq!(exponent(&Bound::about(f64::INFINITY).plus(&Bound::of(3)).unwrap()), Some(3));

@@ -154,7 +154,7 @@ mod tests {
             let program = program.with_precision(Precision::Tf32);
             let mut low = lower(&program, &machine()).unwrap();
             let (node, _) = low.outputs[0].at().unwrap();
-            let (power, nodes) = low.bound(node)?.power()?;
+            let (scale, nodes) = low.bound(node)?.scale()?;
             let largest = |array: &Array| array.to_f64().iter().fold(0.0, |most: f64, x| most.max(x.abs()));
             let exponent = |largest: f64| largest.max(2f64.powi(-127)).log2().floor() as i32;
             let exponents = nodes.iter().map(|node| {
@@ -162,7 +162,7 @@ mod tests {
                 let name = NAMES.iter().position(|name| *name == program.inputs[number].name).unwrap();
                 exponent(largest(&self.inputs[name].1))
             });
-            let bound = power.exponent(&exponents.collect::<Vec<_>>());
+            let bound = scale.exponent(&exponents.collect::<Vec<_>>());
             let found = Reference::evaluate(&self.g, &self.inputs, &[value]).unwrap();
             let found = largest(&found[0]);
             assert!(found <= 2.0 * 2f64.powi(bound), "{found} beyond 2·2^{bound}");

@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn the_largest_term_counts() {
         let terms = [ScaleTerm { shift: 3, factors: 2 }, ScaleTerm { shift: -1, factors: 1 }];
-        let power = Pow2Scale::new(&terms).unwrap();
-        assert_eq!((power.factors(), power.exponent(&[4, -9, 2]), power.exponent(&[4, -9, 0])), (3, 1, -1));
+        let scale = Pow2Scale::new(&terms).unwrap();
+        assert_eq!((scale.factors(), scale.exponent(&[4, -9, 2]), scale.exponent(&[4, -9, 0])), (3, 1, -1));
         assert_eq!([Pow2Scale::new(&[]), Pow2Scale::new(&[terms[0]; MAX_SCALE_TERMS + 1])], [None, None]);
     }
 }

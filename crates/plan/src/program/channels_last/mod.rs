@@ -12,46 +12,52 @@
 mod tests;
 
 use crate::program::layout_rewriter::{LayoutRewriter, Permutation, is_identity, permuted, regrouped};
-use crate::program::max_pool::elementwise_pools;
-use crate::program::pad_channels::padded;
+use crate::program::max_pool::{elementwise_pools, has_max_pools};
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, ConvPass, ConvRole, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// The permutation of an image's axes that puts channels last.
 pub(crate) const NHWC: [usize; 4] = [0, 2, 3, 1];
-/// Channels are padded to multiples of this: four 32-bit floats fill a load of 16 bytes.
-const CHANNEL_MULTIPLE: usize = 4;
 
-/// Returns the program with images between convolutions in the layout `[n, h, w, c]`; `None` if nothing changes. This
-/// applies to convolutions of 32-bit floats in `Tf32` or `Bf16`. Programs with grouped convolutions or overlapping max
-/// pools are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained. Other max
-/// pools are decomposed, and missing channels are padded with zeros.
-pub fn channels_last(program: &Program) -> Option<Program> {
-    if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, ..) if dims.groups > 1)) {
-        return None;
-    }
-    let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
-    let with_zeros = padded(program, takes, CHANNEL_MULTIPLE);
-    let program = with_zeros.as_ref().unwrap_or(program);
-    if program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_))) {
-        return rewritten(&elementwise_pools(program)?, takes, CHANNEL_MULTIPLE);
-    }
-    rewritten(program, takes, CHANNEL_MULTIPLE)
+/// True for convolutions that have kernels for channels last: of 32-bit floats, in `Tf32` or `Bf16`.
+pub(crate) fn takes_channels_last(dtype: DType, precision: Precision) -> bool {
+    dtype == DType::F32 && precision != Precision::Full
+}
+
+/// True if the images of a program will have channels last, of which `lanes` fill a load. Programs with grouped convolutions or overlapping max pools
+/// are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained.
+pub(crate) fn will_have_channels_last(program: &Program, lanes: usize) -> bool {
+    convolutions(program, takes_channels_last, lanes).iter().flatten().any(|one| one.gives_image)
+        && !has_groups(program)
+        && (!has_max_pools(program) || elementwise_pools(program).is_some())
+}
+
+/// Returns the program with images between convolutions in the layout `[n, h, w, c]`; `None` if nothing changes.
+pub(crate) fn channels_last(program: &Program, lanes: usize) -> Option<Program> {
+    let stays = has_max_pools(program) || has_groups(program);
+    if stays { None } else { rewritten(program, takes_channels_last, lanes) }
+}
+
+fn has_groups(program: &Program) -> bool {
+    program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, ..) if dims.groups > 1))
+}
+
+/// By node: the convolution it is, if it has one of these types and precisions and can use channels last.
+fn convolutions(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes: usize) -> Vec<Option<Convolution>> {
+    let of = |node: &ProgramNode| match &node.op {
+        Op::Conv(dims, role, precision) if takes(node.meta.dtype, *precision) => {
+            Convolution::new(&program.nodes, (dims, *role), node, lanes)
+        }
+        _ => None,
+    };
+    program.nodes.iter().map(of).collect()
 }
 
 /// As [`channels_last`], for convolutions of these types and precisions, and multiples of this many channels.
 fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes: usize) -> Option<Program> {
     let old = &program.nodes[..];
-    let convolutions: Vec<Option<Convolution>> = old
-        .iter()
-        .map(|node| match &node.op {
-            Op::Conv(dims, role, precision) if takes(node.meta.dtype, *precision) => {
-                Convolution::new(old, (dims, *role), node, lanes)
-            }
-            _ => None,
-        })
-        .collect();
+    let convolutions = convolutions(program, takes, lanes);
     if convolutions.iter().flatten().all(|convolution| !convolution.gives_image) {
         return None;
     }

@@ -1,6 +1,7 @@
 //! The rewritten program computes the same values, and copies nothing between convolutions.
 
 use crate::ir::node::{Elementwise, Kind};
+use crate::pipeline::Pipeline;
 use crate::program::channels_last::*;
 use crate::schedule::Schedule;
 use crate::target::Target;
@@ -151,8 +152,9 @@ fn chain(dtype: DType) -> Program {
 #[test]
 fn nothing_is_copied_between_convolutions() {
     let program = chain(DType::F32);
-    let new = channels_last(&program).unwrap();
-    let schedule = Schedule::new(&new, &machine()).unwrap();
+    let target = machine().with(|target| target.can.channels_last = true);
+    let new = Pipeline::new().rewrite(&program, &target).unwrap();
+    let schedule = Schedule::new(&program, &target).unwrap();
     let (mut images, mut kernels) = (0, 0);
     for node in &schedule.nodes {
         let moved = |view: &crate::View| view.transpose(&[0, 2, 3, 1]);
@@ -193,12 +195,12 @@ fn nothing_is_copied_between_convolutions() {
 
 #[test]
 fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
-    assert!(channels_last(&chain(DType::F64)).is_none());
-    assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full)).is_none());
+    assert!(channels_last(&chain(DType::F64), 4).is_none());
+    assert!(channels_last(&chain(DType::F32).with_precision(Precision::Full), 4).is_none());
     let g = Graph::new();
     let x = g.input("x", [2, 3], DType::F32);
     let program = Program::builder(&g).output("y", x.matmul(x.t())).build().unwrap();
-    assert!(channels_last(&program.with_precision(Precision::Bf16)).is_none());
+    assert!(channels_last(&program.with_precision(Precision::Bf16), 4).is_none());
     // A grouped convolution beside an ungrouped one.
     let image = g.input("image", [2, 8, 6, 6], DType::F32);
     let [each, all] = [("each", 1), ("all", 8)].map(|(name, inner)| g.input(name, [8, inner, 3, 3], DType::F32));
@@ -206,7 +208,7 @@ fn programs_in_full_precision_or_without_convolutions_are_unchanged() {
     for (y, changed) in [(grouped, false), (image, true)] {
         let y = nn::relu(convolved(y, all, 1));
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Tf32);
-        assert_eq!(channels_last(&program).is_some(), changed);
+        assert_eq!(channels_last(&program, 4).is_some(), changed);
     }
 }
 

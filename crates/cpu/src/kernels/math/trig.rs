@@ -3,12 +3,12 @@
 //! x = n·π/2 + r with |r| ≤ π/4; the last two bits of n say which of ±sin r, ±cos r is meant. π/2 is taken off in parts
 //! so that r is right to its last bits for |x| ≤ 10⁴. Larger arguments go one by one through the standard library.
 
-use super::maps::Unary;
 use super::poly::poly_for;
-use super::simd::{Float, Num};
+use crate::kernels::maps::Unary;
+use crate::kernels::simd::{Float, Num};
 
 /// Largest |x| the reduction is made for.
-const LARGE: f64 = 1e4;
+const MAX_REDUCED: f64 = 1e4;
 
 /// (sin r − r)/r³ in r², for f32 and f64.
 const S32: [f64; 4] = [-0.16666666663832763, 0.008333331865959415, -0.00019840082012765537, 2.7249314054698804e-6];
@@ -41,7 +41,7 @@ const FUSED64: [f64; 3] = [std::f64::consts::FRAC_PI_2, 6.123233995736766e-17, -
 const PLAIN32: [f64; 4] = [1.5703125, 0.0004837512969970703, 7.549533620476723e-8, 2.5633440682570896e-12];
 const PLAIN64: [f64; 4] = [1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32];
 
-/// sin(x + k·π/2) for |x| ≤ `LARGE`
+/// sin(x + k·π/2) for |x| ≤ `MAX_REDUCED`
 #[inline(always)]
 fn turned<V: Float>(x: V, k: f64) -> V {
     // The sum with the rounder holds n in its low bits; its difference is n as +0, never −0, so that r keeps x's sign.
@@ -73,7 +73,7 @@ fn turned<V: Float>(x: V, k: f64) -> V {
 /// Answers `y` for ordinary arguments and f(x), element by element, for large ones.
 #[inline(always)]
 fn or_slow<V: Float>(x: V, y: V, f: fn(V::Elem) -> V::Elem) -> V {
-    let large = x.of(LARGE).less(x.abs());
+    let large = x.of(MAX_REDUCED).less(x.abs());
     if V::mask_bits(large) == 0 { y } else { V::select(large, x.each(f), y) }
 }
 

@@ -1,6 +1,6 @@
 //! Normalisation over features, groups of channels, or the batch.
 
-use super::call::{Call, require};
+use crate::nn::call::{Call, require};
 use crate::tensor::Tensor;
 
 /// c/√(mean c² + eps) with c = x − mean x over `axes`.

@@ -62,7 +62,7 @@ impl LoweredProgram<'_> {
                 self.require_types(id, &[node.dtype])
             }
             Kind::AmaxExponent => {
-                require(node.count() == 1, || format!("node {id} is one power of two and has {:?}", node.shape))?;
+                require(node.count() == 1, || format!("node {id} is one exponent and has {:?}", node.shape))?;
                 self.require_types(id, &[DType::F32])
             }
             Kind::ArgMax => {
@@ -117,7 +117,7 @@ impl LoweredProgram<'_> {
             }
             Kind::InlineGather { stride, limit, .. } => {
                 let fits = views.iter().all(|(_, view)| view.count() == node.count());
-                require(fits, || format!("node {id} fetches another number of elements than it has indices"))?;
+                require(fits, || format!("node {id} gathers another number of elements than it has indices"))?;
                 let mut furthest = views[1].1.clone();
                 furthest.offset += (*stride * limit.saturating_sub(1)) as isize;
                 let table = views[1].0;
@@ -203,7 +203,7 @@ fn operands_of(kind: &Kind) -> RangeInclusive<usize> {
                 Elementwise::Copy | Elementwise::Unary(_) | Elementwise::Convert(_) | Elementwise::Round(_) => 1,
                 Elementwise::Binary(_) | Elementwise::Random(..) => 2,
                 Elementwise::Select => 3,
-                Elementwise::ScaleToF16(power) => 1 + power.factors(),
+                Elementwise::ScaleToF16(scale) => 1 + scale.factors(),
                 Elementwise::Unscale([a, b]) => 1 + a.factors() + b.factors(),
             };
             count..=count

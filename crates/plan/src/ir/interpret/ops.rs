@@ -3,8 +3,8 @@
 
 use crate::internal_error::internal_error;
 use crate::ir::dot_layout::DotLayout;
+use crate::ir::interpret::loops::Values;
 use crate::ir::interpret::{InterpreterRun, position};
-use crate::ir::interpret_loop::Values;
 use crate::ir::node::{Elementwise, Kind, Node, Padding};
 use crate::ir::storage_type::StorageType;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
@@ -24,14 +24,14 @@ impl Elementwise {
             Elementwise::Binary(op) => scalar::binary(op, x[0], x[1], dtype),
             Elementwise::Select => scalar::round(if x[0] != 0.0 { x[1] } else { x[2] }, dtype),
             Elementwise::Round(precision) => f64::from(precision.round(x[0] as f32)),
-            Elementwise::ScaleToF16(power) => {
-                let scaled = x[0] as f32 * two_to(shift(power, &x[1..]));
+            Elementwise::ScaleToF16(scale) => {
+                let scaled = x[0] as f32 * two_to(shift(scale, &x[1..]));
                 StorageType::F16.rounded(f64::from(scaled))
             }
             Elementwise::Unscale([a, b]) => {
                 let (of_a, of_b) = x[1..].split_at(a.factors());
                 let shift = -shift(a, of_a) - shift(b, of_b);
-                // In two steps: the power of both may be more than a float holds where the result is not.
+                // In two steps: the scale of both may be more than a float holds where the result is not.
                 f64::from(x[0] as f32 * two_to(shift / 2) * two_to(shift - shift / 2))
             }
             Elementwise::Random(..) => f64::NAN,
@@ -39,10 +39,10 @@ impl Elementwise {
     }
 }
 
-/// By how many powers of two an array is scaled: to 2¹⁴ where its power is that of these factors, within the range of a float.
-fn shift(power: Pow2Scale, factors: &[f64]) -> i32 {
+/// By how many powers of two an array is scaled: to 2¹⁴ where its amax exponent is that of these factors, within the range of a float.
+fn shift(scale: Pow2Scale, factors: &[f64]) -> i32 {
     let exponent = |factor: &f64| ((*factor as f32).to_bits() >> 23) as i32 - 127;
-    14 - power.exponent(&factors.iter().map(exponent).collect::<Vec<_>>()).clamp(-112, 127)
+    14 - scale.exponent(&factors.iter().map(exponent).collect::<Vec<_>>()).clamp(-112, 127)
 }
 
 fn two_to(exponent: i32) -> f32 {

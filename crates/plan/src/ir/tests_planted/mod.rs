@@ -1,13 +1,17 @@
 //! Planted mistakes: each wrong rule is caught by the verifier, or by the interpreter beside the reference.
 
+mod rewrites;
+
 use crate::fuse::group::Role;
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::interpret::{Interpreter, InterpreterRun, WORKSPACE};
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Operand};
 use crate::ir::storage_type::StorageType;
+use crate::ir::verify::memory::verify_memory;
 use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 use crate::memory::MemoryMap;
+use crate::memory::alias_policy::AliasPolicy;
 use crate::schedule::Schedule;
 use crate::target::Target;
 use bilevel_graph::conformance::{Dice, Inputs, agree, outputs, results, set_all};
@@ -31,7 +35,7 @@ fn machine() -> Target {
 
 /// What finds a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finder {
+enum FoundBy {
     Verifier,
     Interpreter,
 }
@@ -41,6 +45,7 @@ struct Subject {
     program: Program,
     inputs: Inputs,
     near: f64,
+    target: Target,
 }
 
 impl Subject {
@@ -52,7 +57,12 @@ impl Subject {
             dtype => dice.array(&port.meta.shape, dtype).unwrap(),
         };
         let inputs = program.inputs.iter().map(|port| (port.name.clone(), value(port))).collect();
-        Subject { program, inputs, near }
+        Subject { program, inputs, near, target: machine() }
+    }
+
+    /// The same on another machine.
+    fn on(self, target: Target) -> Self {
+        Subject { target, ..self }
     }
 
     /// True where a schedule in this memory computes what the reference does.
@@ -67,8 +77,8 @@ impl Subject {
 
     /// Plants a mistake, and checks that it is found by this and, where the verifier finds nothing, that it is found at all.
     #[track_caller]
-    fn finds(&self, finder: Finder, plant: impl Fn(&mut Schedule)) {
-        let planned = || Schedule::new(&self.program, &machine()).unwrap();
+    fn finds(&self, finder: FoundBy, plant: impl Fn(&mut Schedule)) {
+        let planned = || Schedule::new(&self.program, &self.target).unwrap();
         LoweredProgram::of(&planned()).verify().unwrap();
         assert!(self.is_right(planned(), None), "it is right without a mistake");
         let mut wrong = planned();
@@ -76,9 +86,9 @@ impl Subject {
         let found = match LoweredProgram::of(&wrong).verify() {
             Err(error) => {
                 assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
-                Some(Finder::Verifier)
+                Some(FoundBy::Verifier)
             }
-            Ok(()) => (!self.is_right(wrong, None)).then_some(Finder::Interpreter),
+            Ok(()) => (!self.is_right(wrong, None)).then_some(FoundBy::Interpreter),
         };
         assert_eq!(found, Some(finder));
     }
@@ -126,11 +136,11 @@ fn a_view_of_another_order_or_beyond_its_memory_is_found() {
         let id = (0..schedule.nodes.len()).find(|&id| schedule.nodes[id].operands.iter().any(turned)).unwrap();
         (id, schedule.nodes[id].operands.iter().position(turned).unwrap())
     };
-    steps().finds(Finder::Interpreter, |schedule| {
+    steps().finds(FoundBy::Interpreter, |schedule| {
         let (id, operand) = of_transpose(schedule);
         view(&mut schedule.nodes[id].operands[operand]).strides.swap(0, 1);
     });
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let (id, operand) = of_transpose(schedule);
         view(&mut schedule.nodes[id].operands[operand]).offset = 1;
     });
@@ -138,16 +148,16 @@ fn a_view_of_another_order_or_beyond_its_memory_is_found() {
 
 #[test]
 fn swapped_or_undefined_operands_are_found() {
-    steps().finds(Finder::Interpreter, |schedule| {
+    steps().finds(FoundBy::Interpreter, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Sub));
         schedule.nodes[id].operands.swap(0, 1);
     });
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Sub));
         let Operand::At { node, .. } = &mut schedule.nodes[id].operands[0] else { panic!("in memory") };
         *node = id + 1;
     });
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Sub));
         schedule.nodes[id].operands.pop();
     });
@@ -167,7 +177,7 @@ fn an_update_in_place_before_a_reader_is_found_by_the_verifier_and_would_be_by_t
         }
     }
     let subject = updates();
-    subject.finds(Finder::Verifier, writer_first);
+    subject.finds(FoundBy::Verifier, writer_first);
     let mut wrong = Schedule::new(&subject.program, &machine()).unwrap();
     writer_first(&mut wrong);
     assert!(!subject.is_right(wrong, None));
@@ -178,15 +188,15 @@ fn a_member_of_no_group_or_with_another_role_is_found() {
     let exp = |schedule: &Schedule| {
         first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::Unary(bilevel_graph::UnaryOp::Exp))))
     };
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let id = exp(schedule);
         schedule.grouping.groups.iter_mut().for_each(|group| group.members.retain(|&member| member != id));
     });
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let id = exp(schedule);
         schedule.grouping.role[id] = Some(Role::Reduction { full: true });
     });
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let id = exp(schedule);
         schedule.nodes[id].invariant = true;
     });
@@ -194,15 +204,15 @@ fn a_member_of_no_group_or_with_another_role_is_found() {
 
 #[test]
 fn a_value_that_is_not_in_memory_or_not_computed_in_every_step_is_found() {
-    steps().finds(Finder::Verifier, |schedule| {
+    steps().finds(FoundBy::Verifier, |schedule| {
         let (node, _) = schedule.outputs[0].at().unwrap();
         schedule.stored[node] = false;
     });
-    updates().finds(Finder::Interpreter, |schedule| {
+    updates().finds(FoundBy::Interpreter, |schedule| {
         let (next, _) = schedule.carries[0].next.at().unwrap();
         schedule.in_every_step[next] = false;
     });
-    updates().finds(Finder::Verifier, |schedule| schedule.carries[0].in_place = false);
+    updates().finds(FoundBy::Verifier, |schedule| schedule.carries[0].in_place = false);
 }
 
 /// A product of scaled fp16, in steps that carry the copy of the weights.
@@ -217,19 +227,19 @@ fn scaled() -> Subject {
 #[test]
 fn a_wrong_exponent_of_a_scale_is_found() {
     let doubled = Pow2Scale::new(&[ScaleTerm { shift: 1, factors: 1 }]).unwrap();
-    scaled().finds(Finder::Interpreter, |schedule| {
+    scaled().finds(FoundBy::Interpreter, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::Unscale(_))));
         schedule.nodes[id].kind = Kind::Elementwise(Elementwise::Unscale([Pow2Scale::AMAX, doubled]));
     });
-    scaled().finds(Finder::Verifier, |schedule| {
+    scaled().finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::ScaleToF16(_))));
         schedule.nodes[id].storage = StorageType::F32;
     });
 }
 
 #[test]
-fn a_state_of_another_input_or_without_its_power_is_found() {
-    scaled().finds(Finder::Interpreter, |schedule| {
+fn a_carried_cast_of_another_input_or_without_its_amax_is_found() {
+    scaled().finds(FoundBy::Interpreter, |schedule| {
         assert!(matches!(
             schedule.nodes[schedule.initial_casts[0].cast].kind,
             Kind::CarriedCast(CastForm::AmaxExponent)
@@ -237,12 +247,12 @@ fn a_state_of_another_input_or_without_its_power_is_found() {
         let x = schedule.inputs.iter().copied().find(|&input| input != schedule.initial_casts[0].input).unwrap();
         schedule.initial_casts.iter_mut().for_each(|initial_cast| initial_cast.input = x);
     });
-    scaled().finds(Finder::Verifier, |schedule| schedule.initial_casts[1].amax = None);
-    scaled().finds(Finder::Verifier, |schedule| schedule.initial_casts.truncate(1));
+    scaled().finds(FoundBy::Verifier, |schedule| schedule.initial_casts[1].amax = None);
+    scaled().finds(FoundBy::Verifier, |schedule| schedule.initial_casts.truncate(1));
 }
 
-/// Rows of three that loops fetch.
-fn fetched() -> Subject {
+/// Rows of three that loops gather.
+fn gathered() -> Subject {
     let g = Graph::new();
     let (table, at) = (g.input("table", [6, 3], DType::F64), g.input("at", [5], DType::I32));
     let y = table.take(at).exp();
@@ -250,16 +260,16 @@ fn fetched() -> Subject {
 }
 
 #[test]
-fn a_wrong_stride_or_limit_of_a_fetch_is_found() {
+fn a_wrong_stride_or_limit_of_an_inline_gather_is_found() {
     let change = |by: isize| {
         move |schedule: &mut Schedule| {
             let id = first(schedule, |kind| matches!(kind, Kind::InlineGather { .. }));
-            let Kind::InlineGather { stride, .. } = &mut schedule.nodes[id].kind else { panic!("a fetch") };
+            let Kind::InlineGather { stride, .. } = &mut schedule.nodes[id].kind else { panic!("an inline gather") };
             *stride = stride.checked_add_signed(by).unwrap();
         }
     };
-    fetched().finds(Finder::Interpreter, change(-1));
-    fetched().finds(Finder::Verifier, change(1));
+    gathered().finds(FoundBy::Interpreter, change(-1));
+    gathered().finds(FoundBy::Verifier, change(1));
 }
 
 #[test]
@@ -268,7 +278,7 @@ fn an_operation_that_can_fail_after_an_update_in_place_is_found() {
     let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F64));
     let rows = w.take(g.input("at", [6], DType::I32)).cumsum(0);
     let subject = Subject::new(Program::builder(&g).carry(x, x * 0.5 - w).output("rows", rows).build().unwrap(), 1e-12);
-    subject.finds(Finder::Verifier, |schedule| {
+    subject.finds(FoundBy::Verifier, |schedule| {
         let gather = first(schedule, |kind| matches!(kind, Kind::Gather { .. }));
         let (next, _) = schedule.carries[0].next.at().unwrap();
         let [checking, writer] = [gather, next].map(|id| schedule.group_of(id).unwrap());
@@ -294,7 +304,7 @@ fn a_convolution_with_the_role_of_another_pass_is_found() {
         (ConvPass::Dgrad, ConvRole::FPROP.of_kernel()),
         (ConvPass::Wgrad, ConvRole::FPROP.exchanged()),
     ] {
-        subject.finds(Finder::Verifier, |schedule| {
+        subject.finds(FoundBy::Verifier, |schedule| {
             let id = first(schedule, |kind| matches!(kind, Kind::Conv(_, role, _) if role.pass() == pass));
             let Kind::Conv(_, role, _) = &mut schedule.nodes[id].kind else { panic!("a convolution") };
             *role = wrong;
@@ -333,8 +343,8 @@ fn a_piece_of_a_sum_of_pads_in_another_place_is_found() {
         let Kind::PadSum(frames) = &mut schedule.nodes[id].kind else { panic!("pads") };
         frames
     }
-    subject.finds(Finder::Interpreter, |schedule| frames(schedule).swap(0, 1));
-    subject.finds(Finder::Verifier, |schedule| frames(schedule)[0].low[1] += 9);
+    subject.finds(FoundBy::Interpreter, |schedule| frames(schedule).swap(0, 1));
+    subject.finds(FoundBy::Verifier, |schedule| frames(schedule)[0].low[1] += 9);
 }
 
 /// An attention, which is one group with both its products.
@@ -352,11 +362,11 @@ fn a_wrong_stride_of_a_fused_product_is_found() {
         let Kind::Dot(layout, _) = &mut schedule.nodes[next].kind else { panic!("a product") };
         layout
     }
-    attention().finds(Finder::Interpreter, |schedule| {
+    attention().finds(FoundBy::Interpreter, |schedule| {
         let layout = next(schedule);
         (layout.b.0, layout.b.1) = (layout.b.1, layout.b.0);
     });
-    attention().finds(Finder::Verifier, |schedule| next(schedule).b.0 += 1);
+    attention().finds(FoundBy::Verifier, |schedule| next(schedule).b.0 += 1);
 }
 
 #[test]
@@ -371,16 +381,16 @@ fn storage_in_two_bytes_where_four_are_needed_is_found() {
         assert!(schedule.is_stored(id));
         id
     };
-    subject.finds(Finder::Verifier, |schedule| {
+    subject.finds(FoundBy::Verifier, |schedule| {
         let id = stored(schedule, BinaryOp::Sub);
         schedule.nodes[id].storage = StorageType::Bf16;
     });
-    steps_in_f32().finds(Finder::Verifier, |schedule| {
+    steps_in_f32().finds(FoundBy::Verifier, |schedule| {
         let in_memory = |id: &usize| schedule.is_stored(*id) && schedule.role(*id) == Some(Role::Row);
         let id = (0..schedule.nodes.len()).find(in_memory).expect("row values in memory");
         schedule.nodes[id].storage = StorageType::Bf16;
     });
-    steps_in_f32().finds(Finder::Verifier, |schedule| {
+    steps_in_f32().finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Mul));
         schedule.nodes[id].storage = StorageType::F64;
     });
@@ -399,8 +409,8 @@ fn a_wrong_factor_or_addend_of_an_affine_epilogue_is_found() {
         schedule.grouping.groups.iter_mut().find_map(|group| group.affine.as_mut()).expect("an affine epilogue")
     }
     let subject = gradient_step();
-    subject.finds(Finder::Verifier, |schedule| affine(schedule).alpha = 0.1);
-    subject.finds(Finder::Verifier, |schedule| affine(schedule).addend = None);
+    subject.finds(FoundBy::Verifier, |schedule| affine(schedule).alpha = 0.1);
+    subject.finds(FoundBy::Verifier, |schedule| affine(schedule).addend = None);
     let mut wrong = Schedule::new(&subject.program, &machine()).unwrap();
     affine(&mut wrong).alpha = 0.1;
     assert!(!subject.is_right(wrong, None));
@@ -417,12 +427,12 @@ fn multiply_in(mode: Precision) -> impl Fn(&mut Schedule) {
 
 #[test]
 fn a_product_in_another_math_mode_than_its_operands_or_its_program_is_found() {
-    scaled().finds(Finder::Verifier, multiply_in(Precision::Full));
-    updates().finds(Finder::Verifier, multiply_in(Precision::Tf32));
+    scaled().finds(FoundBy::Verifier, multiply_in(Precision::Full));
+    updates().finds(FoundBy::Verifier, multiply_in(Precision::Tf32));
     let g = Graph::new();
     let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
     let exact = Subject::new(Program::builder(&g).output("y", x.matmul(w)).build().unwrap(), 1e-5);
-    exact.finds(Finder::Interpreter, multiply_in(Precision::Bf16));
+    exact.finds(FoundBy::Interpreter, multiply_in(Precision::Bf16));
 }
 
 /// Row sums that a later loop over columns reads.
@@ -454,5 +464,6 @@ fn a_part_of_a_concatenation_in_the_place_of_another_is_found() {
     let schedule = planned();
     let mut wrong = map(&schedule);
     wrong.nodes[b] = wrong.nodes[a];
+    assert!(verify_memory(&schedule, &wrong, AliasPolicy::Sequential).is_err());
     assert!(!subject.is_right(schedule, Some(wrong)));
 }

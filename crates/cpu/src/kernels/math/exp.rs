@@ -2,9 +2,9 @@
 //!
 //! x = n·ln 2 + r with |r| ≤ ½ ln 2, so eˣ = 2ⁿ·(1 + r + r²·q(r)) with q a polynomial fitted to (eʳ − 1 − r)/r².
 
-use super::maps::Unary;
 use super::poly::poly_for;
-use super::simd::Float;
+use crate::kernels::maps::Unary;
+use crate::kernels::simd::Float;
 
 /// q for f32, error 1.4e-9.
 const Q32: [f64; 6] = [

@@ -1,9 +1,9 @@
 //! Attention. Every product contracts axes where they lie, so nothing is transposed.
 
-use super::call::{Call, require};
 use super::linear::last_with_first;
-use super::softmax::softmax;
 use crate::ir::op::DotDims;
+use crate::nn::call::{Call, require};
+use crate::nn::softmax::softmax;
 use crate::tensor::Tensor;
 
 /// softmax(q·kᵀ/√d + mask)·v for q `[b.., l, d]`, k `[b.., s, d]` and v `[b.., s, e]`: `[b.., l, e]`.
@@ -68,7 +68,7 @@ fn attention_weights(call: &Call, mut scores: Tensor, mask: Option<Tensor>) -> T
     softmax(scores, scores.rank().saturating_sub(1))
 }
 
-/// A weight `[i, o]` and a bias `[o]`, as for [`linear`](super::linear()).
+/// A weight `[i, o]` and a bias `[o]`, as for [`linear`](crate::nn::linear()).
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, nn::Projection};

@@ -4,8 +4,11 @@
 //! Values that share a place, updates in place, storage in two bytes and products at hand are computed as the schedule says. What has not
 //! been written is NaN. Whatever a [`Target`] asks for can so be tested without the machine: the interpreter is an [`Executor`].
 
+mod loops;
+mod ops;
+
 use crate::internal_error::internal_error;
-use crate::ir::interpret_ops::amax_exponent;
+use crate::ir::interpret::ops::amax_exponent;
 use crate::ir::node::{CastForm, Elementwise, Operand};
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
@@ -214,13 +217,13 @@ impl InterpreterRun {
         Ok(())
     }
 
-    /// Makes the states of a run from its inputs.
+    /// Makes the carried casts of a run from its inputs.
     fn make_states(&mut self) -> Result<()> {
         for initial_cast in self.schedule.initial_casts.clone() {
             let node = &self.schedule.nodes[initial_cast.cast];
             let form = match node.kind {
                 crate::Kind::CarriedCast(form) => form,
-                _ => return Err(internal_error("the form of a state")),
+                _ => return Err(internal_error("the form of a carried cast")),
             };
             let (input, shape) = (&self.schedule.nodes[initial_cast.input], node.shape.clone());
             let values = self.view(initial_cast.input, &View::contiguous(&input.shape))?;
@@ -228,14 +231,14 @@ impl InterpreterRun {
                 CastForm::Bf16 => values,
                 CastForm::AmaxExponent => vec![amax_exponent(values)],
                 CastForm::ScaledF16 => {
-                    let power = initial_cast.amax.ok_or_else(|| internal_error("the power of a scaled state"))?;
-                    let power = self.load(power, 0)?;
+                    let amax = initial_cast.amax.ok_or_else(|| internal_error("the amax exponent of a scaled cast"))?;
+                    let amax = self.load(amax, 0)?;
                     let halve = Elementwise::ScaleToF16(Pow2Scale::AMAX);
-                    values.into_iter().map(|x| halve.value(&[x, power], DType::F32)).collect()
+                    values.into_iter().map(|x| halve.value(&[x, amax], DType::F32)).collect()
                 }
             };
             if values.len() != shape.iter().product::<usize>() {
-                return Err(internal_error("all elements of a state"));
+                return Err(internal_error("all elements of a carried cast"));
             }
             values.into_iter().enumerate().for_each(|(i, value)| self.store(initial_cast.cast, i, value));
         }
@@ -255,7 +258,7 @@ impl InterpreterRun {
         Ok(())
     }
 
-    /// Sets the powers of two that groups of the prologue, or of a step, will raise to 0.
+    /// Sets the amax exponents that groups of the prologue, or of a step, will raise to 0.
     fn zero_powers(&mut self, of_prologue: bool) {
         if let Some((place, bytes)) = self.map.amax_words[usize::from(!of_prologue)] {
             let start = self.memory.start(place);

@@ -1,7 +1,14 @@
 //! The verifier: what must hold of a lowered program between any two passes.
 //!
-//! Nodes are checked one by one (`verify_nodes.rs`, `verify_storage.rs`), then what connects them to inputs, outputs and carries, then groups and their order
-//! (`verify_groups.rs`). An error names the node or group and the rule it breaks.
+//! Nodes are checked one by one (`nodes.rs`, `storage.rs`), then what connects them to inputs, outputs and carries, then
+//! groups and their order (`groups.rs`). Rewrites of a program and memory maps have rules of their own (`program.rs`,
+//! `memory.rs`). An error names the node or group and the rule it breaks.
+
+mod groups;
+pub(crate) mod memory;
+mod nodes;
+pub(crate) mod program;
+mod storage;
 
 use crate::internal_error::internal_error;
 use crate::ir::lowered::{LoweredProgram, is_computed};
@@ -44,7 +51,7 @@ impl LoweredProgram<'_> {
         self.verify_groups()
     }
 
-    /// Outputs, carries and states.
+    /// Outputs, carries and carried casts.
     fn verify_ports(&self) -> Result<()> {
         for &input in &self.inputs {
             let is_input = self.nodes.get(input).is_some_and(|node| matches!(node.kind, Kind::Input));
@@ -66,7 +73,7 @@ impl LoweredProgram<'_> {
             let (next, view) = self.in_range(&carry.next, what)?;
             let input = self.nodes.get(carry.input).ok_or_else(|| internal_error("a carried node"))?;
             require(matches!(input.kind, Kind::Input | Kind::CarriedCast(_)), || {
-                format!("node {} is carried but neither an input nor a state", carry.input)
+                format!("node {} is carried but neither an input nor a cast of one", carry.input)
             })?;
             require(!std::mem::replace(&mut carried[carry.input], true), || {
                 format!("node {} is carried twice", carry.input)
@@ -78,38 +85,38 @@ impl LoweredProgram<'_> {
                 format!("node {next} is the next value of node {} and stored differently", carry.input)
             })?;
         }
-        self.verify_states()
+        self.verify_casts()
     }
 
-    /// Every state is made once before the first step, a scaled copy after its power.
-    fn verify_states(&self) -> Result<()> {
+    /// Every carried cast is made once before the first step, a scaled copy after its amax exponent.
+    fn verify_casts(&self) -> Result<()> {
         let mut made = vec![false; self.nodes.len()];
         for initial_cast in self.initial_casts {
             let form = match self.nodes.get(initial_cast.cast).map(|node| &node.kind) {
                 Some(Kind::CarriedCast(form)) => *form,
                 _ => {
                     return Err(broken(format!(
-                        "node {} is made before the first step and no state",
+                        "node {} is made before the first step and is no carried cast",
                         initial_cast.cast
                     )));
                 }
             };
             let of_input = self.nodes.get(initial_cast.input).is_some_and(|node| matches!(node.kind, Kind::Input));
-            require(of_input, || format!("state {} is not made of an input", initial_cast.cast))?;
-            let has_power = initial_cast.amax.is_some_and(|power| made.get(power) == Some(&true));
-            require((form == CastForm::ScaledF16) == has_power, || {
+            require(of_input, || format!("the carried cast {} is not made of an input", initial_cast.cast))?;
+            let has_amax = initial_cast.amax.is_some_and(|amax| made.get(amax) == Some(&true));
+            require((form == CastForm::ScaledF16) == has_amax, || {
                 format!(
-                    "state {} needs the power of its input before it, if and only if it is scaled",
+                    "the carried cast {} needs the amax exponent of its input before it, if and only if it is scaled",
                     initial_cast.cast
                 )
             })?;
             require(!std::mem::replace(&mut made[initial_cast.cast], true), || {
-                format!("state {} is made twice", initial_cast.cast)
+                format!("the carried cast {} is made twice", initial_cast.cast)
             })?;
         }
-        let is_state = |id: &usize| matches!(self.nodes[*id].kind, Kind::CarriedCast(_));
-        let lost = (0..self.nodes.len()).filter(is_state).find(|&id| !made[id]);
-        require(lost.is_none(), || format!("state {lost:?} is not made before the first step"))
+        let is_cast = |id: &usize| matches!(self.nodes[*id].kind, Kind::CarriedCast(_));
+        let lost = (0..self.nodes.len()).filter(is_cast).find(|&id| !made[id]);
+        require(lost.is_none(), || format!("the carried cast {lost:?} is not made before the first step"))
     }
 
     /// The node and view of an operand that must be in memory, inside the memory of a node that exists.

@@ -1,7 +1,7 @@
 //! Convolution and transposed convolution of images.
 
-use super::call::{Call, require};
 use crate::ir::op::ConvDims;
+use crate::nn::call::{Call, require};
 use crate::tensor::Tensor;
 
 /// Geometry of [`conv2d`], each pair by height and width.

@@ -1,7 +1,7 @@
 //! The affine map.
 
-use super::call::{Call, require};
 use crate::ir::op::DotDims;
+use crate::nn::call::{Call, require};
 use crate::tensor::Tensor;
 
 /// Contracts the last axis of the left operand with the first of the right.

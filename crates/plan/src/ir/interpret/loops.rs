@@ -6,8 +6,8 @@
 use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Access, Domain, Role};
 use crate::internal_error::internal_error;
+use crate::ir::interpret::ops::{Dense, amax_exponent, evaluate};
 use crate::ir::interpret::{InterpreterRun, position};
-use crate::ir::interpret_ops::{Dense, amax_exponent, evaluate};
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::reference_ops::checked_index;
 use bilevel_graph::{DType, Meta, Op, Result, scalar};
@@ -29,7 +29,7 @@ struct Loop {
     product: Option<usize>,
     /// Values of members of the block in work.
     registers: Values,
-    /// Draws, and what sinks have read, of all blocks.
+    /// Draws, and what reductions have read, of all blocks.
     all: Values,
     /// Values of all blocks that products of the group read or give and that are not in memory.
     at_hand: Values,
@@ -171,14 +171,14 @@ impl InterpreterRun {
             Kind::InlineGather { stride, limit, checked } => {
                 let indices = self.operand((id, role), &node.operands[0], own.clone(), work)?;
                 let (table, base) = node.operands[1].at().ok_or_else(|| internal_error("a table"))?;
-                let fetched = indices.into_iter().zip(own).map(|(index, element)| {
+                let gathered = indices.into_iter().zip(own).map(|(index, element)| {
                     if !(0.0..*limit as f64).contains(&index) {
                         let missed = checked_index("gather", index, *limit, node.location).map(|_| 0.0);
                         return if *checked { missed } else { Ok(0.0) };
                     }
                     self.load(table, position(base, element) + index as isize * *stride as isize)
                 });
-                fetched.collect()
+                gathered.collect()
             }
             Kind::Elementwise(function) => {
                 let operands = node.operands.iter().map(|operand| self.operand((id, role), operand, own.clone(), work));
@@ -239,7 +239,7 @@ impl InterpreterRun {
         evaluate(op, &operands, node)
     }
 
-    /// Writes what the sinks of a loop have added up.
+    /// Writes the results of the reductions of a loop.
     fn finish_sinks(&mut self, work: &Loop) -> Result<()> {
         for (id, _) in work.members.iter().filter(|(_, role)| matches!(role, Role::Reduction { .. })) {
             let node = self.schedule.nodes[*id].clone();
@@ -253,7 +253,7 @@ impl InterpreterRun {
                 }
                 // Raised from what it was: every part of a loop may raise it.
                 Kind::AmaxExponent => vec![amax_exponent(values).max(self.load(*id, 0)?)],
-                _ => return Err(internal_error("the formula of a sink")),
+                _ => return Err(internal_error("the formula of a reduction")),
             };
             result.into_iter().enumerate().for_each(|(i, value)| self.store(*id, i, value));
         }

@@ -4,9 +4,9 @@
 //! must be right to 2⁻⁵⁴.
 
 use super::exp::{in_range, ln2, reduce};
-use super::maps::Binary;
 use super::poly::poly;
-use super::simd::{Float, Widen};
+use crate::kernels::maps::Binary;
+use crate::kernels::simd::{Float, Widen};
 
 /// log₂((1 + s)/(1 − s))/s in s², error 5e-16, and 2ʳ on |r| ≤ ½, error 8e-13: both far below an f32's last bit.
 const LOG2: [f64; 7] = [

@@ -1,10 +1,10 @@
 //! Pooling of images over windows and over the whole.
 
-use super::activation::{before_relu, relu};
-use super::call::{Call, require};
 use super::conv::both_sides;
 use crate::ir::graph::bypass;
 use crate::ir::op::{ConvDims, WindowDims};
+use crate::nn::activation::{before_relu, relu};
+use crate::nn::call::{Call, require};
 use crate::tensor::Tensor;
 
 /// Windows of [`max_pool2d`] and [`avg_pool2d`], each pair by height and width. Places beyond the last whole window are

@@ -4,9 +4,9 @@
 //! counts only as much as erfc x itself is worth.
 
 use super::exp::reduce;
-use super::maps::Unary;
 use super::poly::poly_for;
-use super::simd::Float;
+use crate::kernels::maps::Unary;
+use crate::kernels::simd::Float;
 
 /// erf(x)/x − 1 in x², |x| < 0.93, for f32.
 const P32: [f64; 7] = [
