@@ -53,11 +53,13 @@ pub struct FewRows {
     pub hidden: usize,
     /// logarithm of every penalty at the start
     pub start: f64,
+    /// validation rows of a minibatch of the outer loss; 0 for all
+    pub outer_batch: usize,
 }
 
 impl Default for FewRows {
     fn default() -> Self {
-        FewRows { source: RowSource::Digits, rows: 200, test: 1000, hidden: 0, start: -5.0 }
+        FewRows { source: RowSource::Digits, rows: 200, test: 1000, hidden: 0, start: -5.0, outer_batch: 0 }
     }
 }
 
@@ -125,6 +127,7 @@ impl FewRows {
 
     fn of(&self, all: &Labelled, rows: &Rows, context: &Context) -> Result<FewRowsProblem> {
         let Labelled { width, features, classes } = all;
+        let outer_batch = self.outer_batch;
         let (width, count) = (*width, classes.len());
         let kinds = classes.iter().max().map_or(0, |most| *most as usize + 1);
         let outputs = if kinds == 2 { 1 } else { kinds };
@@ -182,6 +185,13 @@ impl FewRows {
             .inner(move |s, l, t| {
                 let penalties = l.layers.iter().zip(&t.weights).map(|(l, t)| (l.exp() * t.square()).sum_all());
                 penalties.fold(losses(s, t).mean_all(), |sum, penalty| sum + penalty)
+            })
+            .outer(move |s, _, t| {
+                let all = losses(s, t);
+                match outer_batch.min(all.len()) {
+                    0 => all.mean_all(),
+                    batch => all.take(s.epochs(all.len(), batch)).mean_all(),
+                }
             })
             .outer_rows(move |s, _, t| losses(s, t))
             .build()

@@ -39,6 +39,9 @@ const GRID_SHARE: usize = 5;
 const NO_PENALTY: f64 = -30.0;
 /// A difference of this many standard errors is no chance.
 const ERRORS: f64 = 2.0;
+/// Names of rows.
+const LEARNED: &str = "the learned λ";
+const TUNED: &str = "one tuned value";
 
 /// Compares a λ with baselines: configure it by chaining, then [`run`](Self::run).
 pub struct Comparison<'p> {
@@ -92,6 +95,9 @@ pub struct Baselines {
     pub rows: Vec<BaselineRow>,
     /// The tuned value of each leaf.
     pub tuned: Vec<(String, f64)>,
+    /// Where both are trained on all rows as well: the learned λ less one tuned value there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_all_rows: Option<Paired>,
 }
 
 impl Baselines {
@@ -100,16 +106,20 @@ impl Baselines {
         &self.rows[0]
     }
 
-    /// True if the learned λ is better than one tuned value by more than two standard errors, on the same training rows.
+    /// True if the learned λ is better than one tuned value by more than two standard errors, on the same training rows and, where both are
+    /// trained on all rows with labels as well, there too.
     pub fn wins(&self) -> bool {
-        let Paired { mean, standard_error } = self.learned().difference;
-        mean < -ERRORS * standard_error
+        is_less(&self.learned().difference) && self.on_all_rows.as_ref().is_none_or(is_less)
     }
 
     /// What the comparison says, as a sentence.
     pub fn sentence(&self) -> String {
-        let Paired { mean, standard_error } = self.learned().difference;
         let part = self.part;
+        // On all rows only if that is what it does not win by.
+        let (against, Paired { mean, standard_error }) = match self.on_all_rows {
+            Some(all) if is_less(&self.learned().difference) && !is_less(&all) => (" if both train on all rows", all),
+            _ => ("", self.learned().difference),
+        };
         let least = self.rows.iter().min_by(|a, b| a.loss.total_cmp(&b.loss));
         let best =
             least.map_or(String::new(), |best| format!("; the least loss is that of {}, {:.4}", best.name, best.loss));
@@ -119,15 +129,20 @@ impl Baselines {
                 -mean
             ),
             _ if mean > ERRORS * standard_error => format!(
-                "the learned λ does not win: its {part} loss is {mean:.4} ± {standard_error:.4} above that of one tuned \
-                 value{best}"
+                "the learned λ does not win{against}: its {part} loss is {mean:.4} ± {standard_error:.4} above that of one \
+                 tuned value{best}"
             ),
             _ => format!(
-                "the learned λ does not win: its {part} loss differs from that of one tuned value by {mean:+.4} ± \
+                "the learned λ does not win{against}: its {part} loss differs from that of one tuned value by {mean:+.4} ± \
                  {standard_error:.4}{best}"
             ),
         }
     }
+}
+
+/// True if this is no chance.
+fn is_less(difference: &Paired) -> bool {
+    difference.mean < -ERRORS * difference.standard_error
 }
 
 impl fmt::Display for Baselines {
@@ -210,8 +225,7 @@ impl Comparison<'_> {
         let mut trainings = Trainings::new(problem, (&*executor, signal.clone()), inner, (seed, part))?;
         let tuned = trainings.tune()?;
         let alike = |values: &[f64]| one_value(problem, values);
-        let mut found =
-            vec![("the learned λ", trainings.judge(&lambda)?), ("one tuned value", trainings.judge(&alike(&tuned)?)?)];
+        let mut found = vec![(LEARNED, trainings.judge(&lambda)?), (TUNED, trainings.judge(&alike(&tuned)?)?)];
         let off: Option<Vec<f64>> = problem.lambda.iter().map(|(_, variable)| none(variable)).collect();
         if let Some(off) = off {
             found.push(("no λ", trainings.judge(&alike(&off)?)?));
@@ -226,12 +240,14 @@ impl Comparison<'_> {
             let all = whole.rows_of(Part::Train);
             let shift = -(all as f64 / trained as f64).ln();
             let mut trainings = Trainings::new(&whole, (&*executor, signal), inner, (seed, part))?;
-            for (name, lambda) in [("the learned λ", lambda), ("one tuned value", alike(&tuned)?)] {
-                let losses = trainings.judge(&shifted(problem, lambda, shift)?)?;
+            for (name, lambda) in [(LEARNED, lambda), (TUNED, alike(&tuned)?)] {
+                let losses = trainings.judge(&problem.shifted(lambda, shift)?)?;
                 rows.push((format!("{name}, all rows"), all, losses));
             }
         }
         let against = rows[1].2.clone();
+        let all = |name: &str| rows.iter().find(|(row, _, _)| *row == format!("{name}, all rows")).map(|row| &row.2);
+        let on_all_rows = all(LEARNED).zip(all(TUNED)).map(|(learned, tuned)| Paired::of(learned, tuned));
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
         let compared = |(name, rows, losses): (String, usize, Vec<f64>)| BaselineRow {
             name,
@@ -240,7 +256,12 @@ impl Comparison<'_> {
             difference: Paired::of(&losses, &against),
         };
         let names = problem.lambda.iter().map(|(name, _)| name.clone());
-        Ok(Baselines { part, rows: rows.into_iter().map(compared).collect(), tuned: names.zip(tuned).collect() })
+        Ok(Baselines {
+            part,
+            rows: rows.into_iter().map(compared).collect(),
+            tuned: names.zip(tuned).collect(),
+            on_all_rows,
+        })
     }
 }
 
@@ -256,16 +277,6 @@ fn one_value(problem: &AnyProblem, values: &[f64]) -> Result<Vec<Array>> {
         Ok(Array::try_full(&variable.shape, *value, problem.dtype)?)
     };
     problem.lambda.iter().zip(values).map(one).collect()
-}
-
-/// λ with the logarithms of penalties shifted.
-fn shifted(problem: &AnyProblem, lambda: Vec<Array>, by: f64) -> Result<Vec<Array>> {
-    let one = |((_, variable), array): (&(String, Variable), Array)| {
-        let by = if variable.penalty { by } else { 0.0 };
-        let values: Vec<f64> = array.to_f64().iter().map(|value| value + by).collect();
-        Ok(Array::from_values(array.shape(), &values, array.dtype())?)
-    };
-    problem.lambda.iter().zip(lambda).map(one).collect()
 }
 
 /// The values of a leaf's grid, the largest first: a training with a large penalty forgets its start fastest.
