@@ -178,6 +178,8 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("hyper-cleaning", "batch", 101.0);
+        refused("few-rows", "train", 1.0);
+        refused("few-rows", "rows", 4.0);
         refused("noisy-labels", "corrupted", 1.5);
         refused("noisy-labels", "trusted", 2.0);
         refused("mlp-l2", "hidden", 0.0);
@@ -191,6 +193,7 @@ mod tests {
         refused("l1-regularisation", "train", 0.0);
         refused("l1-regularisation", "start", -1.0);
         refused("learned-loss", "batch", 0.0);
+        refused("learned-loss", "decay", -1.0);
         refused("learned-loss", "validation", 1.0);
         refused("implicit-representation", "width", 0.0);
         refused("implicit-representation", "side", 9.0);

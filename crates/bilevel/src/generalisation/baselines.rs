@@ -6,7 +6,8 @@
 //! | one tuned value per group | ✓ | ✓ |
 //! | the λ that was learned | ✓ | ✓ |
 //!
-//! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows. Losses are compared row by row with
+//! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows, or by folds of the training rows if
+//! λ is judged by the evidence. Losses are compared row by row with
 //! those of one tuned value on training rows ([`Paired`]). A training on n' rows instead of n shifts leaves that are logarithms of
 //! penalties beside a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n), so that the penalty keeps its share of
 //! the sum.
@@ -37,6 +38,8 @@ const REACH: f64 = 5.0;
 const GRID_SHARE: usize = 5;
 /// The logarithm of a penalty that is as good as none, if a leaf has no lower bound.
 const NO_PENALTY: f64 = -30.0;
+/// Folds that choose a tuned value if there are no validation rows.
+const FOLDS: usize = 5;
 /// A difference of this many standard errors is no chance.
 const ERRORS: f64 = 2.0;
 /// Names of rows.
@@ -215,15 +218,26 @@ impl Comparison<'_> {
         let Comparison { problem, lambda, inner, seed, executor, signal } = self;
         let lambda = lambda?;
         require(inner.steps > 0, "steps", inner.steps, "at least 1")?;
-        if problem.tables.is_empty() || problem.judged_by_evidence {
-            let reason = "there is nothing to compare on: the problem has no table with validation rows; use .table(…)";
+        if problem.tables.is_empty() || (problem.judged_by_evidence && problem.outer_rows.is_none()) {
+            let reason = "there is nothing to compare on: the problem has no table with rows to judge by; use .table(…), and \
+                          .outer_rows(…) beside .evidence()";
             return Err(Error::Conflict { reason: reason.into() });
         }
         let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));
         let has = |part: &Part| problem.rows_of(*part) > 0;
         let part = [Part::Test, Part::HeldOut].into_iter().find(has).unwrap_or(Part::Validation);
         let mut trainings = Trainings::new(problem, (&*executor, signal.clone()), inner, (seed, part))?;
-        let tuned = trainings.tune()?;
+        let tuned = match problem.judged_by_evidence {
+            false => tune(std::slice::from_mut(&mut trainings))?,
+            true => {
+                // All rows with labels are for training, so folds of them choose.
+                let folds = problem.rows().folds(FOLDS, seed)?;
+                let folds: Vec<AnyProblem> =
+                    folds.iter().map(|fold| problem.with_rows(|_| Ok(fold.clone()))).collect::<Result<_>>()?;
+                let one = |fold| Trainings::new(fold, (&*executor, signal.clone()), inner, (seed, Part::Validation));
+                tune(&mut folds.iter().map(one).collect::<Result<Vec<_>>>()?)?
+            }
+        };
         let alike = |values: &[f64]| one_value(problem, values);
         let mut found = vec![(LEARNED, trainings.judge(&lambda)?), (TUNED, trainings.judge(&alike(&tuned)?)?)];
         let off: Option<Vec<f64>> = problem.lambda.iter().map(|(_, variable)| none(variable)).collect();
@@ -325,34 +339,6 @@ impl<'p> Trainings<'p> {
         Ok(Trainings { problem, state, start, key: key.fold_in(1), short, long, chosen_by, judge })
     }
 
-    /// The best value of each leaf: all leaves go through their grids together first, and then each through its own.
-    fn tune(&mut self) -> Result<Vec<f64>> {
-        let grids: Vec<Vec<f64>> = self.problem.lambda.iter().map(|(_, variable)| grid(variable)).collect();
-        self.state.theta.copy_from(&self.start.theta)?;
-        let mut best = (f64::INFINITY, vec![0; grids.len()]);
-        for place in 0..GRID {
-            let places = vec![place; grids.len()];
-            let loss = self.chosen_loss(&grids, &places)?;
-            if loss < best.0 {
-                best = (loss, places);
-            }
-        }
-        if grids.len() > 1 {
-            for leaf in 0..grids.len() {
-                let before = best.1[leaf];
-                for place in [before.wrapping_sub(1), before + 1].into_iter().filter(|place| *place < GRID) {
-                    let places: Vec<usize> =
-                        best.1.iter().enumerate().map(|(i, p)| if i == leaf { place } else { *p }).collect();
-                    let loss = self.chosen_loss(&grids, &places)?;
-                    if loss < best.0 {
-                        best = (loss, places);
-                    }
-                }
-            }
-        }
-        Ok(grids.iter().zip(best.1).map(|(grid, place)| grid[place]).collect())
-    }
-
     /// The loss on validation and held-out rows after a short training that goes on from the last one.
     fn chosen_loss(&mut self, grids: &[Vec<f64>], places: &[usize]) -> Result<f64> {
         let values: Vec<f64> = grids.iter().zip(places).map(|(grid, place)| grid[*place]).collect();
@@ -377,4 +363,35 @@ impl<'p> Trainings<'p> {
         self.long.train(&self.state, self.key)?;
         self.judge.at(&self.state, self.key)
     }
+}
+
+/// The best value of each leaf by the mean over these divisions of the rows: all leaves go through their grids together first, and then
+/// each through its own.
+fn tune(all: &mut [Trainings]) -> Result<Vec<f64>> {
+    let Some(problem) = all.first().map(|one| one.problem) else { return Ok(vec![]) };
+    let grids: Vec<Vec<f64>> = problem.lambda.iter().map(|(_, variable)| grid(variable)).collect();
+    all.iter().try_for_each(|one| one.state.theta.copy_from(&one.start.theta))?;
+    let mut loss_at = |places: &[usize]| all.iter_mut().map(|one| one.chosen_loss(&grids, places)).sum::<Result<f64>>();
+    let mut best = (f64::INFINITY, vec![0; grids.len()]);
+    for place in 0..GRID {
+        let places = vec![place; grids.len()];
+        let loss = loss_at(&places)?;
+        if loss < best.0 {
+            best = (loss, places);
+        }
+    }
+    if grids.len() > 1 {
+        for leaf in 0..grids.len() {
+            let before = best.1[leaf];
+            for place in [before.wrapping_sub(1), before + 1].into_iter().filter(|place| *place < GRID) {
+                let places: Vec<usize> =
+                    best.1.iter().enumerate().map(|(i, p)| if i == leaf { place } else { *p }).collect();
+                let loss = loss_at(&places)?;
+                if loss < best.0 {
+                    best = (loss, places);
+                }
+            }
+        }
+    }
+    Ok(grids.iter().zip(best.1).map(|(grid, place)| grid[place]).collect())
 }

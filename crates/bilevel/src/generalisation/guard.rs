@@ -185,3 +185,60 @@ impl Watching {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generalisation::rows::Rows;
+    use crate::inner::inner_loop::InnerLoop;
+    use crate::methods::IftCg;
+    use crate::observers::Recorder;
+    use crate::problem::typed::Problem;
+    use crate::problem::variable::Variable;
+    use crate::{Driver, Leaf};
+    use bilevel_cpu::Cpu;
+    use bilevel_graph::Array;
+
+    /// Two rows to train on, two to choose λ by, and this many held out.
+    fn problem(held_out: usize) -> Problem<Leaf<Variable>, Leaf<Variable>> {
+        let rows = Rows::given(0..2, 2..4).with_held_out(4..4 + held_out);
+        let x = (0..(4 + held_out) * 8).map(|i| (i as f64 * 0.7).sin()).collect();
+        let lambda = Variable::constant([], -1.0).at_least(-8.0).at_most(2.0);
+        Problem::builder(Leaf(lambda), Leaf(Variable::constant([8, 1], 0.1)))
+            .table("x", Array::from_f64([4 + held_out, 8], x).unwrap(), &rows)
+            .inner(|s, l, t| (s.data("x").matmul(t.0) - 1.0).square().mean_all() + l.0.exp() * t.0.square().sum_all())
+            .outer_rows(|s, _, t| (s.data("x").matmul(t.0) - 1.0).square())
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn evaluations_take_at_most_their_share_of_the_work_and_no_fewer_than_that_allows() {
+        let (problem, every) = (problem(400), Guard { every: 1, patience: 0 });
+        let recorder = Recorder::new();
+        let driver = Driver::new(&problem, IftCg::default()).inner(InnerLoop::new(0.05, 3)).rate(0.1).guard(every);
+        let outcome = driver.iterations(400).observe(recorder.clone()).run().unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let watching = Watching::new(every, &session, Key::from_seed(0)).unwrap().unwrap();
+        let seen = recorder.iterations();
+        let evaluations = seen.iter().filter(|i| i.measures.get(HELD_OUT).is_some()).count() as f64;
+        let allowed = MAX_SHARE * watching.prices.of_oracles(outcome.oracles) / watching.price;
+        // Each waits for the iteration that ends its interval.
+        let longest = 1.0 + allowed / 400.0;
+        assert!(evaluations > 3.0 && evaluations < 200.0, "{evaluations}");
+        assert!(
+            evaluations <= allowed && evaluations >= allowed / (1.0 + longest * evaluations / 400.0) - 1.0,
+            "{evaluations} of {allowed}"
+        );
+    }
+
+    #[test]
+    fn a_guard_that_is_cheap_keeps_its_interval() {
+        let recorder = Recorder::new();
+        let driver = Driver::new(&problem(2), IftCg::default()).inner(InnerLoop::new(0.05, 100)).rate(0.1);
+        driver.iterations(20).observe(recorder.clone()).run().unwrap();
+        let seen = recorder.iterations();
+        let seen: Vec<u32> = seen.iter().filter(|i| i.measures.get(HELD_OUT).is_some()).map(|i| i.number).collect();
+        assert_eq!(seen, [5, 10, 15, 20]);
+    }
+}

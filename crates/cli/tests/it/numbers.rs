@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// Studies that take seconds, so that every run of the tests computes them again.
 const FAST: [&str; 3] = ["digits", "synth1d", "toy-polynomial"];
 
+/// Studies of files, in the folder that BILEVEL_DATA names.
+const READS_DATA: [&str; 1] = ["generalisation"];
+
 /// A number computed today may differ from the stored one by this much of its size, because processors round differently …
 const RELATIVE: f64 = 1e-4;
 /// … or by this much of its spread over seeds, because chains with other roundings draw apart.
@@ -174,7 +177,12 @@ fn the_readme_shows_what_the_bare_command_prints() {
 /// Computes a study and compares it with what is stored; with UPDATE_GOLDEN in the environment, stores it.
 fn computes_as_stored(study: &str) {
     let place = Place::new();
-    let answer = place.run(&["reproduce", study, "--out", "study"]).done().out;
+    let mut words = vec!["reproduce", study, "--out", "study"];
+    let data = std::env::var("BILEVEL_DATA");
+    if READS_DATA.contains(&study) {
+        words.extend(["--data", data.as_deref().expect("BILEVEL_DATA names the folder of the data files")]);
+    }
+    let answer = place.run(&words).done().out;
     let today = place.read("study/rows.jsonl");
     if updating() {
         std::fs::write(results().join(format!("{study}.jsonl")), &today).unwrap();

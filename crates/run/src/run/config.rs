@@ -374,12 +374,21 @@ impl Config {
         outcome: &Outcome,
         (executor, signal): (Box<dyn Executor>, StopSignal),
     ) -> Result<Option<Baselines>> {
-        let nothing = problem.is_judged_by_evidence() || problem.rows_of(Part::Validation) == 0;
+        let by_evidence = problem.is_judged_by_evidence();
+        let nothing = match by_evidence {
+            true => !problem.judges_row_by_row() || problem.rows_of(Part::Test) == 0,
+            false => problem.rows_of(Part::Validation) == 0,
+        };
+        // One tuned value of an initialisation would be no baseline.
         if !self.held_out.compare || nothing || problem.starts_from_lambda() {
             return Ok(None);
         }
         let lambda = problem.rescaled(&learning.found(&outcome.lambda)?, learning.share())?;
-        let inner = self.last_training(outcome.iterations);
+        let mut inner = self.last_training(outcome.iterations);
+        if by_evidence {
+            // The noise is that of the posterior; what is compared are its maxima.
+            inner.temperature = 0.0;
+        }
         let comparison = problem.compare(&lambda).inner(inner).seed(self.seed).stop_signal(signal);
         comparison.boxed_executor(executor).run().map(Some)
     }

@@ -319,6 +319,7 @@ impl Task for Invariance {
                     let prior = priors.reduce(|sum, prior| sum + prior).unwrap_or(constant);
                     inner(s, l.ranges, net) + prior / rows
                 })
+                .outer_rows(move |s, l, net| network.losses(s, l.ranges, net))
                 .evidence()
                 .build()
                 .map(Problem::erase);

@@ -13,7 +13,6 @@ use bilevel::graph::nn::{cross_entropy_rows, gaussian_prior, sigmoid};
 use bilevel::methods::AnyMethod;
 use bilevel::splits::{Part, Rows};
 use bilevel::{Array, DType, Error, InnerLoop, Key, Leaf, Problem, Result, Scope, Tensor, Tree, Variable};
-use bilevel_data::datasets::mnist;
 use bilevel_data::prepare::{shuffled, uniform_labels};
 use bilevel_run::{Context, Defaults, Task};
 use pretrained::cifar;
@@ -30,7 +29,7 @@ pub enum NoisySource {
     /// embedded digits, labels drawn again
     #[default]
     Digits,
-    /// MNIST at 14 by 14 pixels, labels drawn again
+    /// MNIST at 7 by 7 pixels, labels drawn again
     Mnist,
     /// CIFAR-10 in a pretrained network's features, labels by people (CIFAR-10N, worst of three answers)
     Cifar10n,
@@ -118,22 +117,8 @@ impl NoisyLabels {
                 drawn_again(crate::digits::PIXELS, features, digits.labels)
             }
             NoisySource::Mnist => {
-                let (all, _) = mnist::load(context.data_dir("noisy-labels")?)?;
-                let some = all.take(&(0..6000.min(all.count())).collect::<Vec<_>>())?;
-                let pixels = some.images.pixels();
-                let half = |row: usize| {
-                    let at = move |y: usize, x: usize| f64::from(pixels[row * 784 + y * 28 + x]) / 255.0;
-                    (0..14).flat_map(move |y| {
-                        (0..14).map(move |x| {
-                            0.25 * (at(2 * y, 2 * x)
-                                + at(2 * y, 2 * x + 1)
-                                + at(2 * y + 1, 2 * x)
-                                + at(2 * y + 1, 2 * x + 1))
-                        })
-                    })
-                };
-                let features = (0..some.count()).flat_map(half).collect();
-                drawn_again(196, features, some.labels)
+                let (width, features, labels) = crate::digits::small_mnist(context, "noisy-labels")?;
+                drawn_again(width, features, labels)
             }
             NoisySource::Cifar10n => {
                 let found = cifar(context.data_dir("noisy-labels")?)?;
@@ -187,6 +172,7 @@ impl NoisyLabels {
                     let precision = s.graph().scalar(2.0 * decay * rows, s.dtype());
                     (doubtful + losses(s, t).sum_all() + gaussian_prior(t.0, precision)) / rows
                 })
+                .outer_rows(|s, _, t| losses(s, t))
                 .evidence()
                 .build()
                 .map(Problem::erase);
@@ -255,5 +241,46 @@ impl Task for NoisyLabels {
 
     fn reads_data(&self) -> bool {
         self.source != NoisySource::Digits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel::Driver;
+    use bilevel::methods::LangevinAdjoint;
+    use bilevel::optimizers::Adam;
+
+    #[test]
+    fn rows_with_wrong_labels_lose_their_weight() {
+        let (task, context) = (NoisyLabels::default(), Context::default());
+        let problem = task.problem(&context).unwrap();
+        let driver = Driver::new(&problem, LangevinAdjoint::default()).inner(task.defaults().inner);
+        let outcome = driver.optimizer(Adam::default()).rate(0.1).iterations(60).run().unwrap();
+        let all = task.source(&context).unwrap();
+        let order = shuffled(all.given.len(), Key::from_seed(context.seed));
+        let lambda = outcome.lambda.leaves()[0].to_f64();
+        let mean = |wrong: bool| {
+            let those = order.iter().zip(&lambda).filter(|(row, _)| (all.given[**row] != all.right[**row]) == wrong);
+            let those: Vec<f64> = those.map(|(_, lambda)| *lambda).collect();
+            those.iter().sum::<f64>() / those.len() as f64
+        };
+        assert!(mean(true) < mean(false) - 1.0, "{} {}", mean(true), mean(false));
+    }
+
+    #[test]
+    fn a_split_of_the_trusted_rows_leaves_the_weights_as_they_are() {
+        let problem = NoisyLabels::default().problem(&Context::default()).unwrap();
+        let whole = problem.on_all_rows().unwrap();
+        assert_eq!((whole.rows_of(Part::Train), whole.rows_of(Part::Test)), (100, 800));
+        assert_eq!(whole.sizes(), problem.sizes());
+        let by_evidence = Context { evidence: true, ..Context::default() };
+        assert_eq!(NoisyLabels::default().problem(&by_evidence).unwrap().rows_of(Part::Train), 100);
+    }
+
+    #[test]
+    fn too_few_rows_are_refused() {
+        let error = NoisyLabels { doubtful: 1700, ..NoisyLabels::default() }.problem(&Context::default());
+        assert!(error.err().unwrap().to_string().contains("doubtful"));
     }
 }

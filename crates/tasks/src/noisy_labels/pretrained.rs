@@ -17,7 +17,7 @@ const AT_ONCE: usize = 50;
 /// How much larger images are for the network, which was made for larger ones.
 const ENLARGED: usize = 2;
 /// Random directions of the features.
-const WIDTH: usize = 128;
+const WIDTH: usize = 64;
 const WEIGHTS: &str = "efficientnet-lite0/efficientnet-lite0.safetensors";
 
 /// Features of images, row by row, and labels.

@@ -228,6 +228,8 @@ fn shown(case: &Case, way: &Way, scores: &[Score], reference: &[Score], plan: &P
         };
         // Spread over splits, so that it has the standard error that is said.
         rows.push(row.setting(case.name).over(error * f64::from(seeds).sqrt(), seeds).verdict(verdict));
+        let name = format!("standard error of the difference in {metric}");
+        rows.push(Row::new(NAME, way.name, name, error).setting(case.name));
     }
     rows
 }
