@@ -220,6 +220,30 @@ fn stored_results_of_all_other_studies_are_what_they_give() {
     others.for_each(|study| computes_as_stored(&study));
 }
 
+/// The tally of the study `generalisation`, way by way, as `bilevel advise` reads it.
+fn tally(rows: &[Value]) -> String {
+    let mut text = "way\tbetter\tworse\tcases\n".to_string();
+    for row in rows.iter().filter(|row| row["metric"] == "cases better than one tuned by folds") {
+        let worse = |other: &&Value| other["method"] == row["method"] && other["metric"] == "cases worse than one tuned by folds";
+        let cases = |other: &&Value| other["method"] == row["method"] && other["metric"] == "test loss";
+        let worse = rows.iter().find(worse).unwrap()["ours"].as_f64().unwrap();
+        let cases = rows.iter().filter(cases).count();
+        text += &format!("{}\t{}\t{worse}\t{cases}\n", row["method"].as_str().unwrap(), row["ours"].as_f64().unwrap());
+    }
+    text
+}
+
+#[test]
+fn the_tally_that_advice_is_given_by_is_that_of_the_stored_study() {
+    let path = root().join("crates/run/data/generalisation.tsv");
+    let found = tally(&stored("generalisation"));
+    if updating() {
+        std::fs::write(path, found).unwrap();
+        return;
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), found, "run the test with UPDATE_GOLDEN=1");
+}
+
 // ---- Numbers that no passage holds ----
 
 /// The parts of a document, each with its heading; programs, commands and their outputs are left out.

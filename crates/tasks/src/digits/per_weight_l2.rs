@@ -4,7 +4,7 @@
 //!   f   = mean cross entropy of the validation digits
 
 use super::{CLASSES, Digits, PIXELS, Split};
-use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, gaussian_prior};
+use bilevel::graph::nn::{cross_entropy_rows, gaussian_prior};
 use bilevel::splits::Part;
 use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
 

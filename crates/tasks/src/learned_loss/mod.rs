@@ -10,7 +10,7 @@ pub use problem::MEASURES;
 use crate::photographs::digits;
 use bilevel::graph::tree::TreeOf;
 use bilevel::optimizers::{Adam, InnerOptimizer};
-use bilevel::{Array, DType, Error, InnerLoop, Key, Problem, Result, Tensor, Tree, Variable};
+use bilevel::{Array, DType, Error, InnerLoop, Key, Problem, Result, Tensor, Variable};
 use bilevel_data::datasets::{cifar10, cifar100};
 use bilevel_data::prepare::{Normalisation, shuffled};
 use bilevel_data::{LabelledImages, registry};
