@@ -12,7 +12,7 @@ use bilevel::splits::{Part, Rows, Split};
 use bilevel::{Array, DType, Error, InnerLoop, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_data::datasets::{abalone, adult, ijcnn1};
 use bilevel_data::readers::{csv, libsvm};
-use bilevel_run::{Context, Defaults, Task};
+use bilevel_run::{Context, Defaults, Kept, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,9 @@ struct Labelled {
 impl FewRows {
     /// The problem of a split: labelled rows and test rows are drawn by the seed.
     pub fn typed(&self, context: &Context) -> Result<FewRowsProblem> {
-        let all = self.labelled(context)?;
+        // A study asks for the same rows many times.
+        static KEPT: Kept<Labelled> = Kept::new(2);
+        let all = KEPT.get(format!("{:?} {:?}", self.source, context.data), || self.labelled(context))?;
         let count = all.classes.len();
         if !(8..count).contains(&self.rows) {
             return Err(Error::setting("rows", self.rows, "at least 8 and below the number of rows there are"));

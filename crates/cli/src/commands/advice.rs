@@ -150,7 +150,9 @@ fn on_test_rows() -> String {
     let all = standings();
     let usual = all.iter().find(|standing| standing.way.starts_with("learned on the split, half"));
     let (Some(first), Some(usual)) = (all.first(), usual) else { return String::new() };
-    let counts = |Standing { better, worse, cases, .. }: &Standing| format!("better on {better} and worse on {worse} of {cases} cases");
+    let counts = |Standing { better, worse, cases, .. }: &Standing| {
+        format!("better on {better} and worse on {worse} of {cases} cases")
+    };
     format!(
         " By test loss, 'bilevel reproduce generalisation' recommends '{}': against one value tuned by folds it is {}, while a λ learned \
          on a split is {}.",

@@ -224,7 +224,9 @@ fn stored_results_of_all_other_studies_are_what_they_give() {
 fn tally(rows: &[Value]) -> String {
     let mut text = "way\tbetter\tworse\tcases\n".to_string();
     for row in rows.iter().filter(|row| row["metric"] == "cases better than one tuned by folds") {
-        let worse = |other: &&Value| other["method"] == row["method"] && other["metric"] == "cases worse than one tuned by folds";
+        let worse = |other: &&Value| {
+            other["method"] == row["method"] && other["metric"] == "cases worse than one tuned by folds"
+        };
         let cases = |other: &&Value| other["method"] == row["method"] && other["metric"] == "test loss";
         let worse = rows.iter().find(worse).unwrap()["ours"].as_f64().unwrap();
         let cases = rows.iter().filter(cases).count();

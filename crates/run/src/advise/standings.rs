@@ -27,7 +27,8 @@ pub fn standings() -> Vec<Standing> {
         let mut number = || parts.next()?.parse().ok();
         Some(Standing { way, better: number()?, worse: number()?, cases: number()? })
     };
-    let mut all: Vec<Standing> = include_str!("../../data/generalisation.tsv").lines().skip(1).filter_map(line).collect();
+    let mut all: Vec<Standing> =
+        include_str!("../../data/generalisation.tsv").lines().skip(1).filter_map(line).collect();
     all.sort_by_key(|standing| (standing.worse, std::cmp::Reverse(standing.better)));
     all
 }

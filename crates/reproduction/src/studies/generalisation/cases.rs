@@ -185,11 +185,11 @@ pub(super) fn cases(plan: &Plan) -> Vec<Case> {
         name,
         learned,
         splits: plan.choose(2, 5),
-        iterations: plan.choose(30, 100),
+        iterations: plan.choose(30, 60),
         variations: false,
     };
     let small =
-        |name, learned| Case { splits: plan.choose(2, 10), iterations: plan.choose(30, 200), ..case(name, learned) };
+        |name, learned| Case { splits: plan.choose(2, 10), iterations: plan.choose(30, 100), ..case(name, learned) };
     let penalties =
         |source, rows, hidden| Learned::Penalties(FewRows { source, rows, hidden, test: 1000, ..FewRows::default() });
     let digits = case("digits, 640 λ", penalties(RowSource::Digits, plan.choose(60, 200), 0));
@@ -203,16 +203,16 @@ pub(super) fn cases(plan: &Plan) -> Vec<Case> {
     let ranges = Learned::Ranges(Invariance {
         dataset: Dataset::Digits,
         transformation: Transformation::Rotated90,
-        images: 400,
+        images: 300,
         held_out: 0.5,
         reward: 0.0,
-        batch: 100,
+        batch: 50,
         draws: 4,
-        hidden: 24,
+        hidden: 16,
         ..Invariance::default()
     });
     let rates = Learned::Rates(LayerRates { train: 150, clean: 150, test: 599, ..LayerRates::default() });
-    all.push(case("digits, network, 1200 λ", penalties(RowSource::Digits, 300, 16)));
+    all.push(case("digits, network, 592 λ", penalties(RowSource::Digits, 200, 8)));
     all.push(case("rotated digits, 6 ranges", ranges));
     all.push(case("digits, rates of 3 layers", rates));
     if plan.data.is_some() {

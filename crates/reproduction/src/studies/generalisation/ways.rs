@@ -7,7 +7,7 @@ use bilevel::optimizers::{Adam, Schedule};
 use bilevel::splits::{Guard, Paired, Part, RowLosses};
 use bilevel::training::{Trained, Trainer};
 use bilevel::{Array, Driver, InnerLoop, Key, Named, Outcome, Problem, Result, Session, State, Tree, Variable};
-use bilevel_run::{Context, Measure, Place};
+use bilevel_run::{Context, Kept, Measure, Place};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -55,9 +55,7 @@ pub(super) const WAYS: [Way; 19] = [
         b.score_on_all(&b.learn(&b.folded()?, Guard::default(), &b.tuned()?)?.lambda, IN_FOLDS)
     }),
     way("shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk(&b.held_out()?, &b.tuned()?)?, 0.5)),
-    way("folds, shrinkage and guard, all rows", Kind::Ours, |b| {
-        b.score_on_all(&b.shrunk(&b.folded()?, &b.tuned()?)?, IN_FOLDS)
-    }),
+    way("folds, shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk_by_folds()?, IN_FOLDS)),
     way("all of it, or one tuned if that is no worse", Kind::Ours, |b| b.score_on_all(&b.all_of_it()?, IN_FOLDS)),
     way("one by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, Some(TIED))?, 1.0)),
     way("each by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, None)?, 1.0)),
@@ -95,11 +93,15 @@ const FOLDS: usize = 5;
 const IN_FOLDS: f64 = 1.0 - 1.0 / FOLDS as f64;
 const HELD_OUT: f64 = 0.2;
 const NO_GUARD: Guard = Guard { every: 0, patience: 0 };
+/// A training that goes on from that of a neighbour on the grid takes this many times fewer steps.
+const ON_FROM_A_NEIGHBOUR: usize = 5;
+/// Splits of which what several ways begin with is kept.
+const KEPT_SPLITS: usize = 4;
 /// Next to not apart, and the width of a broad prior.
 const TIED: f64 = 0.01;
 const APART: f64 = 1.0;
 /// How much of a pattern is taken, besides nothing of it.
-const SPREADS: [f64; 3] = [0.25, 0.5, 1.0];
+const SPREADS: [f64; 2] = [0.5, 1.0];
 /// The same where the pattern is multiplied.
 const FACTORS: [f64; 4] = [1.0, 2.0, 3.0, 4.0];
 
@@ -204,25 +206,67 @@ impl Bench<'_> {
 
     /// One value for each leaf that is best on the validation rows.
     fn tuned(&self) -> Result<Vec<f64>> {
-        self.tuned_on(std::slice::from_ref(&self.problem))
+        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.tuned_on(std::slice::from_ref(&self.problem)))?;
+        Ok(found.to_vec())
     }
 
     fn tuned_by_folds(&self) -> Result<Vec<f64>> {
-        self.tuned_on(&self.problem.folds(FOLDS, self.work.split)?)
+        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.tuned_on(&self.problem.folds(FOLDS, self.work.split)?))?;
+        Ok(found.to_vec())
+    }
+
+    /// Folds, shrinkage and guard from the value that folds have tuned.
+    fn shrunk_by_folds(&self) -> Result<Named<Array>> {
+        static KEPT: Kept<Named<Array>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.shrunk(&self.folded()?, &self.tuned_by_folds()?))?;
+        Ok((*found).clone())
+    }
+
+    /// What tells splits of cases apart: several ways begin with the same steps.
+    fn place(&self) -> String {
+        let Work { learned, split, iterations, steps, .. } = self.work;
+        format!("{split} {iterations} {steps} {:?} {:?}", learned.task(), self.context.data)
     }
 
     /// The same by the mean over these divisions.
     fn tuned_on(&self, problems: &[Problem]) -> Result<Vec<f64>> {
-        let mut best = (f64::INFINITY, self.learned.none());
-        for values in self.learned.grid() {
-            let lambda = self.alike(&values)?;
-            let losses = problems.iter().map(|problem| Ok(self.train(problem, &lambda)?.outer_loss));
-            let loss = losses.sum::<Result<f64>>()?;
-            if loss < best.0 {
-                best = (loss, values);
-            }
+        let grid = self.learned.grid();
+        let all: Vec<Named<Array>> = grid.iter().map(|values| self.alike(values)).collect::<Result<_>>()?;
+        let mut sums = vec![0.0; grid.len()];
+        for problem in problems {
+            let losses = self.losses(problem, &all)?;
+            sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
         }
-        Ok(best.1)
+        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
+        Ok(grid[best].clone())
+    }
+
+    /// The outer loss after a training with each λ. Where θ need not start from scratch, all but the first go on from the last one, with
+    /// fewer steps.
+    fn losses(&self, problem: &Problem, all: &[Named<Array>]) -> Result<Vec<f64>> {
+        let session = Session::new(problem, &*self.executor)?;
+        let key = Key::from_seed(self.work.split);
+        let (state, start) = (session.state(key)?, session.state(key)?);
+        let last = self.learned.last(self.work.steps);
+        let fewer = if self.learned.is_cold() { last.steps } else { (last.steps / ON_FROM_A_NEIGHBOUR).max(1) };
+        let mut first = Trainer::new(&session, last)?;
+        let mut next = Trainer::new(&session, InnerLoop { steps: fewer, ..last })?;
+        let mut evaluator = session.evaluator()?;
+        let mut losses: Vec<f64> = vec![];
+        for lambda in all {
+            state.lambda.write(&lambda.leaves().into_iter().cloned().collect::<Vec<_>>())?;
+            // One that ran away is no place to go on from.
+            if self.learned.is_cold() || losses.last().is_none_or(|loss| !loss.is_finite()) {
+                state.theta.write(&start.theta.arrays()?)?;
+                first.train(&state, key.fold_in(1))?;
+            } else {
+                next.train(&state, key.fold_in(1))?;
+            }
+            losses.push(evaluator.at(&state, key)?[1]);
+        }
+        Ok(losses)
     }
 
     /// λ from one value on.
@@ -263,9 +307,8 @@ impl Bench<'_> {
     /// Folds, shrinkage and guard from the value that folds have tuned; kept if the held-out rows of all folds prefer it to that value by
     /// more than a standard error.
     fn all_of_it(&self) -> Result<Named<Array>> {
-        let tuned = self.tuned_by_folds()?;
-        let (folded, one) = (self.folded()?, self.alike(&tuned)?);
-        let found = self.shrunk(&folded, &tuned)?;
+        let (folded, one) = (self.folded()?, self.alike(&self.tuned_by_folds()?)?);
+        let found = self.shrunk_by_folds()?;
         let (ours, theirs) = (self.held_out_losses(&folded, &found)?, self.held_out_losses(&folded, &one)?);
         let Paired { mean, standard_error } = Paired::of(&ours, &theirs);
         Ok(if mean < -standard_error { found } else { one })
@@ -305,18 +348,15 @@ impl Bench<'_> {
         let of_folds = self.evidence()?.folds(FOLDS, self.work.split)?;
         let patterns: Vec<Named<Array>> =
             of_folds.iter().map(|fold| self.by_evidence(fold, None)).collect::<Result<_>>()?;
-        let mut best: Option<(f64, (f64, f64))> = None;
-        for candidate in self.candidates() {
-            let mut sum = 0.0;
-            for (fold, pattern) in folds.iter().zip(&patterns) {
-                sum += self.train(fold, &self.combined(pattern, candidate)?)?.outer_loss;
-            }
-            if best.is_none_or(|(least, _)| sum < least) {
-                best = Some((sum, candidate));
-            }
+        let candidates = self.candidates();
+        let mut sums = vec![0.0; candidates.len()];
+        for (fold, pattern) in folds.iter().zip(&patterns) {
+            let all =
+                candidates.iter().map(|candidate| self.combined(pattern, *candidate)).collect::<Result<Vec<_>>>()?;
+            sums.iter_mut().zip(self.losses(fold, &all)?).for_each(|(sum, loss)| *sum += loss);
         }
-        let whole = self.by_evidence(&self.evidence()?, None)?;
-        self.combined(&whole, best.map_or((0.0, 0.0), |(_, candidate)| candidate))
+        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
+        self.combined(&self.by_evidence(&self.evidence()?, None)?, candidates[best])
     }
 
     /// One value, and how much of a pattern is added to it or how often it is taken.
@@ -324,7 +364,9 @@ impl Bench<'_> {
         let values = || self.learned.grid().into_iter().map(|values| values[0]);
         let alone = values().map(|value| (value, 0.0));
         match self.learned.pattern() {
-            Pattern::Around => alone.chain(values().flat_map(|value| SPREADS.map(|spread| (value, spread)))).collect(),
+            Pattern::Around => {
+                alone.chain(SPREADS.into_iter().flat_map(|spread| values().map(move |value| (value, spread)))).collect()
+            }
             Pattern::Times => alone.chain(FACTORS.map(|factor| (0.0, factor))).collect(),
         }
     }
