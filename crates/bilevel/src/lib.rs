@@ -184,7 +184,7 @@ pub mod splits {
     pub use crate::generalisation::guard::{Guard, GuardReport};
     pub use crate::generalisation::row_losses::{Paired, RowLosses};
     pub use crate::generalisation::rows::{Part, Rows};
-    pub use crate::generalisation::shrinkage::Shrunk;
+    pub use crate::generalisation::shrinkage::{Shrunk, ShrunkFound};
     pub use crate::generalisation::split::{Share, Split};
 }
 

@@ -2,17 +2,17 @@
 //!
 //!   L_T = mean loss of the training rows + Σ e^λᵢ·θᵢ²,   f = mean loss of the validation rows
 //!
-//! The loss is the cross entropy of a linear model or of one hidden layer; biases have no penalty. Labelled rows are divided in half, and
-//! the same number of rows is labelled whatever is done with them, so that ways to choose λ can be compared on other rows.
+//! The loss is the cross entropy of a linear model or of one hidden layer; biases have no penalty. Labelled rows are divided in half unless
+//! the settings say otherwise. The same number of rows is labelled whatever is done with them, so that ways to choose λ can be compared.
 
 use crate::digits::Digits;
 use bilevel::graph::nn::{cross_entropy_rows, gaussian_prior, softplus};
 use bilevel::methods::AnyMethod;
 use bilevel::splits::{Part, Rows, Split};
 use bilevel::{Array, DType, Error, InnerLoop, Problem, Result, Scope, Tensor, Tree, Variable};
-use bilevel_data::datasets::{abalone, adult, ijcnn1, mnist};
+use bilevel_data::datasets::{abalone, adult, ijcnn1};
 use bilevel_data::readers::{csv, libsvm};
-use bilevel_run::{Context, Defaults, Task};
+use bilevel_run::{Context, Defaults, Kept, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub enum RowSource {
     BreastCancer,
     /// wine: three classes, 13 features
     Wine,
-    /// MNIST's training file: ten classes, 784 features
+    /// MNIST's training file at 7 by 7 pixels: ten classes, 49 features
     Mnist,
 }
 
@@ -45,19 +45,34 @@ pub enum RowSource {
 pub struct FewRows {
     /// digits (embedded); a9a, ijcnn1, heart, abalone, breast-cancer, wine or mnist (from --data)
     pub source: RowSource,
-    /// rows with labels, half of them to train on
+    /// rows with labels
     pub rows: usize,
+    /// the part of them to train on; the others are for validation
+    pub train: f64,
+    /// every class in every part as often as among all rows
+    pub stratified: bool,
     /// rows to judge the result by, at most as many as there are left
     pub test: usize,
     /// units of a hidden layer; 0 for a linear model
     pub hidden: usize,
     /// logarithm of every penalty at the start
     pub start: f64,
+    /// validation rows of a minibatch of the outer loss; 0 for all
+    pub outer_batch: usize,
 }
 
 impl Default for FewRows {
     fn default() -> Self {
-        FewRows { source: RowSource::Digits, rows: 200, test: 1000, hidden: 0, start: -5.0 }
+        FewRows {
+            source: RowSource::Digits,
+            rows: 200,
+            train: 0.5,
+            stratified: true,
+            test: 1000,
+            hidden: 0,
+            start: -5.0,
+            outer_batch: 0,
+        }
     }
 }
 
@@ -101,9 +116,11 @@ struct Labelled {
 }
 
 impl FewRows {
-    /// The problem of a split: labelled rows and test rows are drawn by the seed, and half of the labelled rows are for training.
+    /// The problem of a split: labelled rows and test rows are drawn by the seed.
     pub fn typed(&self, context: &Context) -> Result<FewRowsProblem> {
-        let all = self.labelled(context)?;
+        // A study asks for the same rows many times.
+        static KEPT: Kept<Labelled> = Kept::new(2);
+        let all = KEPT.get(format!("{:?} {:?}", self.source, context.data), || self.labelled(context))?;
         let count = all.classes.len();
         if !(8..count).contains(&self.rows) {
             return Err(Error::setting("rows", self.rows, "at least 8 and below the number of rows there are"));
@@ -111,20 +128,25 @@ impl FewRows {
         if self.test == 0 {
             return Err(Error::setting("test", self.test, "at least 1"));
         }
-        let test = self.test.min(count - self.rows);
-        let half = self.rows / 2;
+        let (test, train) = (self.test.min(count - self.rows), (self.train * self.rows as f64).floor());
+        if !(1.0..self.rows as f64).contains(&train) {
+            return Err(Error::setting("train", self.train, "between 0 and 1, with a row left for either part"));
+        }
+        let train = train as usize;
         let split = Split {
-            train: half.into(),
-            validation: (self.rows - half).into(),
+            train: train.into(),
+            validation: (self.rows - train).into(),
             held_out: 0.into(),
             test: test.into(),
             seed: context.seed,
         };
-        self.of(&all, &split.stratified(&all.classes)?, context)
+        let rows = if self.stratified { split.stratified(&all.classes)? } else { split.rows(count)? };
+        self.of(&all, &rows, context)
     }
 
     fn of(&self, all: &Labelled, rows: &Rows, context: &Context) -> Result<FewRowsProblem> {
         let Labelled { width, features, classes } = all;
+        let outer_batch = self.outer_batch;
         let (width, count) = (*width, classes.len());
         let kinds = classes.iter().max().map_or(0, |most| *most as usize + 1);
         let outputs = if kinds == 2 { 1 } else { kinds };
@@ -175,6 +197,7 @@ impl FewRows {
                     let priors = pairs.map(|(l, t)| gaussian_prior(*t, l.exp() * (2.0 * labelled)));
                     priors.fold(losses(s, t).mean_all(), |sum, prior| sum + prior / labelled)
                 })
+                .outer_rows(move |s, _, t| losses(s, t))
                 .evidence()
                 .build();
         }
@@ -182,6 +205,13 @@ impl FewRows {
             .inner(move |s, l, t| {
                 let penalties = l.layers.iter().zip(&t.weights).map(|(l, t)| (l.exp() * t.square()).sum_all());
                 penalties.fold(losses(s, t).mean_all(), |sum, penalty| sum + penalty)
+            })
+            .outer(move |s, _, t| {
+                let all = losses(s, t);
+                match outer_batch.min(all.len()) {
+                    0 => all.mean_all(),
+                    batch => all.take(s.epochs(all.len(), batch)).mean_all(),
+                }
             })
             .outer_rows(move |s, _, t| losses(s, t))
             .build()
@@ -215,11 +245,8 @@ impl FewRows {
             RowSource::BreastCancer => of(toy("breast_cancer.csv")?, |class| class as i32),
             RowSource::Wine => of(toy("wine_data.csv")?, |class| class as i32),
             RowSource::Mnist => {
-                let (all, _) = mnist::load(folder()?)?;
-                // More than are ever used.
-                let some = all.take(&(0..6000.min(all.count())).collect::<Vec<_>>())?;
-                let features = some.images.pixels().iter().map(|pixel| f64::from(*pixel) / 255.0).collect();
-                Labelled { width: 784, features, classes: some.labels }
+                let (width, features, classes) = crate::digits::small_mnist(context, "few-rows")?;
+                Labelled { width, features, classes }
             }
         })
     }
@@ -227,8 +254,7 @@ impl FewRows {
     /// γ for the curvature of the mean loss on standardised features.
     fn step(&self) -> f64 {
         match self.source {
-            RowSource::Mnist => 0.02,
-            RowSource::Digits => 0.1,
+            RowSource::Digits | RowSource::Mnist => 0.1,
             _ => 0.2,
         }
     }

@@ -7,9 +7,10 @@
 //! steps depends on its rates, and the derivative with respect to them is that of the whole training: reverse mode has it.
 
 use crate::digits::{CLASSES, DigitSource, share_right};
-use bilevel::graph::nn::cross_entropy;
+use bilevel::graph::nn::{cross_entropy, cross_entropy_rows};
 use bilevel::graph::random::fill_normal_f64;
 use bilevel::optimizers::Adam;
+use bilevel::splits::Part;
 use bilevel::{Array, DType, Error, InnerLoop, Key, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_models::{Activation, Linear, Mlp};
 use bilevel_report::{Column, Section, Table, number};
@@ -104,10 +105,10 @@ impl Task for LayerRates {
     fn build(&self, context: &Context) -> Result<Problem> {
         self.check()?;
         let [train, clean, test] = self.source.parts([self.train, self.clean, self.test], context)?;
-        let (rows, batch) = (self.train, self.batch);
+        let batch = self.batch;
         let moved = self.widths().windows(2).map(|w| Linear::new(Variable::constant([w[0], w[1]], 0.0))).collect();
         let per_layer = |start: f64| Variable::constant([LAYERS], start).at_least(-15.0).at_most(5.0);
-        let lambda = PerLayer { log_rate: per_layer(self.rate), log_decay: per_layer(self.decay) };
+        let lambda = PerLayer { log_rate: per_layer(self.rate), log_decay: per_layer(self.decay).log_penalty() };
         let mut problem =
             Problem::builder(lambda, Mlp { layers: moved, activation: Activation::Tanh }).dtype(context.dtype);
         for (k, w) in self.widths().windows(2).enumerate() {
@@ -116,32 +117,30 @@ impl Task for LayerRates {
             values.iter_mut().for_each(|value| *value /= (w[0] as f64).sqrt());
             problem = problem.data(format!("start {k}"), Array::from_f64([w[0], w[1]], values)?);
         }
-        for (name, part) in [("train", train), ("clean", clean), ("test", test)] {
-            problem = problem.data(format!("{name} y"), part.y()?).data(format!("{name} x"), part.x);
-        }
-        let whole = |s: &Scope, l: &PerLayer<Tensor>, t: &Mlp<Tensor>, part: &str| {
-            (weights(s, l.log_rate, t).forward(s.data(&format!("{part} x"))), s.data(&format!("{part} y")))
-        };
-        let loss = move |s: &Scope, l: &PerLayer<Tensor>, t: &Mlp<Tensor>, part: &str| {
-            let (scores, labels) = whole(s, l, t, part);
-            cross_entropy(scores, labels)
-        };
+        let of = [Part::Train, Part::Validation, Part::Test];
+        let labels = [train.y()?, clean.y()?, test.y()?];
+        let scores =
+            move |s: &Scope, l: &PerLayer<Tensor>, t: &Mlp<Tensor>| weights(s, l.log_rate, t).forward(s.data("x"));
+        let loss = move |s: &Scope, l: &PerLayer<Tensor>, t: &Mlp<Tensor>| cross_entropy(scores(s, l, t), s.data("y"));
         problem
+            .parts("y", of.into_iter().zip(labels))
+            .parts("x", of.into_iter().zip([train.x, clean.x, test.x]))
             .inner(move |s, l, t| {
                 let net = weights(s, l.log_rate, t);
-                let drawn = s.epochs(rows, batch);
-                let fit = cross_entropy(net.forward(s.data("train x").take(drawn)), s.data("train y").take(drawn));
+                let (x, y) = (s.data("x"), s.data("y"));
+                let drawn = s.epochs(x.dim(0), batch);
+                let fit = cross_entropy(net.forward(x.take(drawn)), y.take(drawn));
                 let decay = |(k, layer): (usize, &Linear<Tensor>)| {
                     l.log_decay.index(0, k).exp() * layer.weight.square().sum_all()
                 };
                 net.layers.iter().enumerate().map(decay).fold(fit, |sum, part| sum + part)
             })
-            .outer(move |s, l, t| loss(s, l, t, "clean"))
-            .measure("training loss", move |s, l, t| loss(s, l, t, "train"))
-            .measure("test loss", move |s, l, t| loss(s, l, t, "test"))
+            .outer_rows(move |s, l, t| cross_entropy_rows(scores(s, l, t), s.data("y")))
+            .measure("training loss", move |s, l, t| loss(&s.part(Part::Train), l, t))
+            .measure("test loss", move |s, l, t| loss(&s.part(Part::Test), l, t))
             .measure("test accuracy", move |s, l, t| {
-                let (scores, labels) = whole(s, l, t, "test");
-                share_right(scores, labels)
+                let s = s.part(Part::Test);
+                share_right(scores(&s, l, t), s.data("y"))
             })
             .build()
             .map(Problem::erase)

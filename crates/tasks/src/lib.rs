@@ -21,6 +21,7 @@ mod layer_rates;
 pub mod learned_loss;
 pub mod logistic;
 mod mlp_l2;
+mod noisy_labels;
 mod photographs;
 mod quadratics;
 mod sine_initialisation;
@@ -37,6 +38,7 @@ pub use l1_regularisation::L1Regularisation;
 pub use layer_rates::LayerRates;
 pub use learned_loss::LearnedLoss;
 pub use mlp_l2::MlpL2;
+pub use noisy_labels::{NoisyLabels, NoisySource};
 pub use photographs::PictureSet;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
@@ -54,6 +56,7 @@ pub fn register(registry: Registry) -> Registry {
         .task::<MlpL2>()
         .task::<FewRows>()
         .task::<HyperCleaning>()
+        .task::<NoisyLabels>()
         .task::<Invariance>()
         .task::<FewShot>()
         .task::<L1Regularisation>()
@@ -175,6 +178,10 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("hyper-cleaning", "batch", 101.0);
+        refused("few-rows", "train", 1.0);
+        refused("few-rows", "rows", 4.0);
+        refused("noisy-labels", "corrupted", 1.5);
+        refused("noisy-labels", "trusted", 2.0);
         refused("mlp-l2", "hidden", 0.0);
         refused("mlp-l2", "batch", 600.0);
         refused("layer-rates", "hidden", 0.0);
@@ -186,6 +193,7 @@ mod tests {
         refused("l1-regularisation", "train", 0.0);
         refused("l1-regularisation", "start", -1.0);
         refused("learned-loss", "batch", 0.0);
+        refused("learned-loss", "decay", -1.0);
         refused("learned-loss", "validation", 1.0);
         refused("implicit-representation", "width", 0.0);
         refused("implicit-representation", "side", 9.0);

@@ -156,8 +156,8 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
         Regression::truth_problem("evidence, a hundred weights", "101 λ, 150 rows", (100, 150, false))?,
         by_quadrature(
             "evidence, logistic",
-            "one weight, three rows, a Gaussian prior",
-            (&[0.3], 1),
+            "one weight, three rows, a Gaussian prior that is too wide",
+            (&[-1.5], 1),
             |_, l, t| {
                 let rows = softplus(-(t * 2.0)) + softplus(-t) + softplus(t * 0.5);
                 rows.sum_all() + gaussian_prior(t, l.exp())

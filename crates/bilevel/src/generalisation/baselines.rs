@@ -6,7 +6,8 @@
 //! | one tuned value per group | ✓ | ✓ |
 //! | the λ that was learned | ✓ | ✓ |
 //!
-//! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows. Losses are compared row by row with
+//! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows, or by folds of the training rows if
+//! λ is judged by the evidence. Losses are compared row by row with
 //! those of one tuned value on training rows ([`Paired`]). A training on n' rows instead of n shifts leaves that are logarithms of
 //! penalties beside a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n), so that the penalty keeps its share of
 //! the sum.
@@ -37,8 +38,13 @@ const REACH: f64 = 5.0;
 const GRID_SHARE: usize = 5;
 /// The logarithm of a penalty that is as good as none, if a leaf has no lower bound.
 const NO_PENALTY: f64 = -30.0;
+/// Folds that choose a tuned value if there are no validation rows.
+const FOLDS: usize = 5;
 /// A difference of this many standard errors is no chance.
 const ERRORS: f64 = 2.0;
+/// Names of rows.
+const LEARNED: &str = "the learned λ";
+const TUNED: &str = "one tuned value";
 
 /// Compares a λ with baselines: configure it by chaining, then [`run`](Self::run).
 pub struct Comparison<'p> {
@@ -92,6 +98,9 @@ pub struct Baselines {
     pub rows: Vec<BaselineRow>,
     /// The tuned value of each leaf.
     pub tuned: Vec<(String, f64)>,
+    /// Where both are trained on all rows as well: the learned λ less one tuned value there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_all_rows: Option<Paired>,
 }
 
 impl Baselines {
@@ -100,16 +109,20 @@ impl Baselines {
         &self.rows[0]
     }
 
-    /// True if the learned λ is better than one tuned value by more than two standard errors, on the same training rows.
+    /// True if the learned λ is better than one tuned value by more than two standard errors, on the same training rows and, where both are
+    /// trained on all rows with labels as well, there too.
     pub fn wins(&self) -> bool {
-        let Paired { mean, standard_error } = self.learned().difference;
-        mean < -ERRORS * standard_error
+        is_less(&self.learned().difference) && self.on_all_rows.as_ref().is_none_or(is_less)
     }
 
     /// What the comparison says, as a sentence.
     pub fn sentence(&self) -> String {
-        let Paired { mean, standard_error } = self.learned().difference;
         let part = self.part;
+        // On all rows only if that is what it does not win by.
+        let (against, Paired { mean, standard_error }) = match self.on_all_rows {
+            Some(all) if is_less(&self.learned().difference) && !is_less(&all) => (" if both train on all rows", all),
+            _ => ("", self.learned().difference),
+        };
         let least = self.rows.iter().min_by(|a, b| a.loss.total_cmp(&b.loss));
         let best =
             least.map_or(String::new(), |best| format!("; the least loss is that of {}, {:.4}", best.name, best.loss));
@@ -119,15 +132,20 @@ impl Baselines {
                 -mean
             ),
             _ if mean > ERRORS * standard_error => format!(
-                "the learned λ does not win: its {part} loss is {mean:.4} ± {standard_error:.4} above that of one tuned \
-                 value{best}"
+                "the learned λ does not win{against}: its {part} loss is {mean:.4} ± {standard_error:.4} above that of one \
+                 tuned value{best}"
             ),
             _ => format!(
-                "the learned λ does not win: its {part} loss differs from that of one tuned value by {mean:+.4} ± \
+                "the learned λ does not win{against}: its {part} loss differs from that of one tuned value by {mean:+.4} ± \
                  {standard_error:.4}{best}"
             ),
         }
     }
+}
+
+/// True if this is no chance.
+fn is_less(difference: &Paired) -> bool {
+    difference.mean < -ERRORS * difference.standard_error
 }
 
 impl fmt::Display for Baselines {
@@ -200,18 +218,28 @@ impl Comparison<'_> {
         let Comparison { problem, lambda, inner, seed, executor, signal } = self;
         let lambda = lambda?;
         require(inner.steps > 0, "steps", inner.steps, "at least 1")?;
-        if problem.tables.is_empty() || problem.judged_by_evidence {
-            let reason = "there is nothing to compare on: the problem has no table with validation rows; use .table(…)";
+        if problem.tables.is_empty() || (problem.judged_by_evidence && problem.outer_rows.is_none()) {
+            let reason = "there is nothing to compare on: the problem has no table with rows to judge by; use .table(…), and \
+                          .outer_rows(…) beside .evidence()";
             return Err(Error::Conflict { reason: reason.into() });
         }
         let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));
         let has = |part: &Part| problem.rows_of(*part) > 0;
         let part = [Part::Test, Part::HeldOut].into_iter().find(has).unwrap_or(Part::Validation);
         let mut trainings = Trainings::new(problem, (&*executor, signal.clone()), inner, (seed, part))?;
-        let tuned = trainings.tune()?;
+        let tuned = match problem.judged_by_evidence {
+            false => tune(std::slice::from_mut(&mut trainings))?,
+            true => {
+                // All rows with labels are for training, so folds of them choose.
+                let folds = problem.rows().folds(FOLDS, seed)?;
+                let folds: Vec<AnyProblem> =
+                    folds.iter().map(|fold| problem.with_rows(|_| Ok(fold.clone()))).collect::<Result<_>>()?;
+                let one = |fold| Trainings::new(fold, (&*executor, signal.clone()), inner, (seed, Part::Validation));
+                tune(&mut folds.iter().map(one).collect::<Result<Vec<_>>>()?)?
+            }
+        };
         let alike = |values: &[f64]| one_value(problem, values);
-        let mut found =
-            vec![("the learned λ", trainings.judge(&lambda)?), ("one tuned value", trainings.judge(&alike(&tuned)?)?)];
+        let mut found = vec![(LEARNED, trainings.judge(&lambda)?), (TUNED, trainings.judge(&alike(&tuned)?)?)];
         let off: Option<Vec<f64>> = problem.lambda.iter().map(|(_, variable)| none(variable)).collect();
         if let Some(off) = off {
             found.push(("no λ", trainings.judge(&alike(&off)?)?));
@@ -226,12 +254,14 @@ impl Comparison<'_> {
             let all = whole.rows_of(Part::Train);
             let shift = -(all as f64 / trained as f64).ln();
             let mut trainings = Trainings::new(&whole, (&*executor, signal), inner, (seed, part))?;
-            for (name, lambda) in [("the learned λ", lambda), ("one tuned value", alike(&tuned)?)] {
-                let losses = trainings.judge(&shifted(problem, lambda, shift)?)?;
+            for (name, lambda) in [(LEARNED, lambda), (TUNED, alike(&tuned)?)] {
+                let losses = trainings.judge(&problem.shifted(lambda, shift)?)?;
                 rows.push((format!("{name}, all rows"), all, losses));
             }
         }
         let against = rows[1].2.clone();
+        let all = |name: &str| rows.iter().find(|(row, _, _)| *row == format!("{name}, all rows")).map(|row| &row.2);
+        let on_all_rows = all(LEARNED).zip(all(TUNED)).map(|(learned, tuned)| Paired::of(learned, tuned));
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
         let compared = |(name, rows, losses): (String, usize, Vec<f64>)| BaselineRow {
             name,
@@ -240,7 +270,12 @@ impl Comparison<'_> {
             difference: Paired::of(&losses, &against),
         };
         let names = problem.lambda.iter().map(|(name, _)| name.clone());
-        Ok(Baselines { part, rows: rows.into_iter().map(compared).collect(), tuned: names.zip(tuned).collect() })
+        Ok(Baselines {
+            part,
+            rows: rows.into_iter().map(compared).collect(),
+            tuned: names.zip(tuned).collect(),
+            on_all_rows,
+        })
     }
 }
 
@@ -256,16 +291,6 @@ fn one_value(problem: &AnyProblem, values: &[f64]) -> Result<Vec<Array>> {
         Ok(Array::try_full(&variable.shape, *value, problem.dtype)?)
     };
     problem.lambda.iter().zip(values).map(one).collect()
-}
-
-/// λ with the logarithms of penalties shifted.
-fn shifted(problem: &AnyProblem, lambda: Vec<Array>, by: f64) -> Result<Vec<Array>> {
-    let one = |((_, variable), array): (&(String, Variable), Array)| {
-        let by = if variable.penalty { by } else { 0.0 };
-        let values: Vec<f64> = array.to_f64().iter().map(|value| value + by).collect();
-        Ok(Array::from_values(array.shape(), &values, array.dtype())?)
-    };
-    problem.lambda.iter().zip(lambda).map(one).collect()
 }
 
 /// The values of a leaf's grid, the largest first: a training with a large penalty forgets its start fastest.
@@ -314,34 +339,6 @@ impl<'p> Trainings<'p> {
         Ok(Trainings { problem, state, start, key: key.fold_in(1), short, long, chosen_by, judge })
     }
 
-    /// The best value of each leaf: all leaves go through their grids together first, and then each through its own.
-    fn tune(&mut self) -> Result<Vec<f64>> {
-        let grids: Vec<Vec<f64>> = self.problem.lambda.iter().map(|(_, variable)| grid(variable)).collect();
-        self.state.theta.copy_from(&self.start.theta)?;
-        let mut best = (f64::INFINITY, vec![0; grids.len()]);
-        for place in 0..GRID {
-            let places = vec![place; grids.len()];
-            let loss = self.chosen_loss(&grids, &places)?;
-            if loss < best.0 {
-                best = (loss, places);
-            }
-        }
-        if grids.len() > 1 {
-            for leaf in 0..grids.len() {
-                let before = best.1[leaf];
-                for place in [before.wrapping_sub(1), before + 1].into_iter().filter(|place| *place < GRID) {
-                    let places: Vec<usize> =
-                        best.1.iter().enumerate().map(|(i, p)| if i == leaf { place } else { *p }).collect();
-                    let loss = self.chosen_loss(&grids, &places)?;
-                    if loss < best.0 {
-                        best = (loss, places);
-                    }
-                }
-            }
-        }
-        Ok(grids.iter().zip(best.1).map(|(grid, place)| grid[place]).collect())
-    }
-
     /// The loss on validation and held-out rows after a short training that goes on from the last one.
     fn chosen_loss(&mut self, grids: &[Vec<f64>], places: &[usize]) -> Result<f64> {
         let values: Vec<f64> = grids.iter().zip(places).map(|(grid, place)| grid[*place]).collect();
@@ -366,4 +363,35 @@ impl<'p> Trainings<'p> {
         self.long.train(&self.state, self.key)?;
         self.judge.at(&self.state, self.key)
     }
+}
+
+/// The best value of each leaf by the mean over these divisions of the rows: all leaves go through their grids together first, and then
+/// each through its own.
+fn tune(all: &mut [Trainings]) -> Result<Vec<f64>> {
+    let Some(problem) = all.first().map(|one| one.problem) else { return Ok(vec![]) };
+    let grids: Vec<Vec<f64>> = problem.lambda.iter().map(|(_, variable)| grid(variable)).collect();
+    all.iter().try_for_each(|one| one.state.theta.copy_from(&one.start.theta))?;
+    let mut loss_at = |places: &[usize]| all.iter_mut().map(|one| one.chosen_loss(&grids, places)).sum::<Result<f64>>();
+    let mut best = (f64::INFINITY, vec![0; grids.len()]);
+    for place in 0..GRID {
+        let places = vec![place; grids.len()];
+        let loss = loss_at(&places)?;
+        if loss < best.0 {
+            best = (loss, places);
+        }
+    }
+    if grids.len() > 1 {
+        for leaf in 0..grids.len() {
+            let before = best.1[leaf];
+            for place in [before.wrapping_sub(1), before + 1].into_iter().filter(|place| *place < GRID) {
+                let places: Vec<usize> =
+                    best.1.iter().enumerate().map(|(i, p)| if i == leaf { place } else { *p }).collect();
+                let loss = loss_at(&places)?;
+                if loss < best.0 {
+                    best = (loss, places);
+                }
+            }
+        }
+    }
+    Ok(grids.iter().zip(best.1).map(|(grid, place)| grid[place]).collect())
 }

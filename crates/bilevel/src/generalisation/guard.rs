@@ -5,6 +5,9 @@
 //! If dₖ < 0, iteration k becomes the best. If dₖ > sₖ, the held-out loss has risen: after `patience` such evaluations in a row the run
 //! stops, and a run that ends so returns the best λ and θ. The differences are paired, row by row, because losses of two λ on one row
 //! have much in common.
+//!
+//! An evaluation is due every few iterations, but not before the run has done [`MAX_SHARE`]⁻¹ times its work since the last one. Work is
+//! counted in operations of traced programs ([`Prices`]), not measured, so that a run has the same bits everywhere.
 
 use crate::Result;
 use crate::compiled::key::Key;
@@ -12,6 +15,8 @@ use crate::compiled::session::Session;
 use crate::compiled::state::State;
 use crate::generalisation::row_losses::{Paired, RowLosses};
 use crate::generalisation::rows::Part;
+use crate::generalisation::work::Prices;
+use crate::hypergradient::Oracles;
 use crate::outer::measures::{Aim, Best};
 use crate::outer::stopping::StopSignal;
 use serde::{Deserialize, Serialize};
@@ -19,6 +24,9 @@ use std::fmt;
 
 /// The name of the metric.
 pub(crate) const HELD_OUT: &str = "held-out loss";
+
+/// The share of a run's work that the guard may take.
+pub(crate) const MAX_SHARE: f64 = 0.05;
 
 /// How a run judges λ by held-out rows, where its problem has some.
 ///
@@ -28,7 +36,8 @@ pub(crate) const HELD_OUT: &str = "held-out loss";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guard {
-    /// Outer iterations from one evaluation to the next; 0 is no guard.
+    /// Outer iterations from one evaluation to the next, at least; 0 is no guard. There are more where an evaluation would otherwise take
+    /// more than 5 % of the run's work.
     pub every: u32,
     /// Stop after this many evaluations in a row at which the held-out loss had risen by more than its standard error; 0 is never.
     pub patience: u32,
@@ -50,6 +59,9 @@ pub(crate) struct Watched {
     pub risen: u32,
     /// The difference at the last evaluation.
     last: Paired,
+    /// What the run had computed at the last evaluation.
+    #[serde(default)]
+    until: Oracles,
 }
 
 /// What the guard of a run found.
@@ -108,6 +120,9 @@ pub(crate) struct Watching {
     losses: RowLosses,
     key: Key,
     rows: usize,
+    prices: Prices,
+    /// Operations of an evaluation.
+    price: f64,
 }
 
 impl Watching {
@@ -119,18 +134,24 @@ impl Watching {
             return Ok(None);
         }
         let session = session.clone().stopped_by(StopSignal::new());
-        Ok(Some(Watching { settings, losses: RowLosses::new(&session, Part::HeldOut)?, key, rows }))
+        let losses = RowLosses::new(&session, Part::HeldOut)?;
+        // The best λ and θ are copied.
+        let (lambda, theta) = session.problem().sizes();
+        let price = losses.operations() + (lambda + theta) as f64;
+        Ok(Some(Watching { settings, losses, key, rows, prices: Prices::of(&session)?, price }))
     }
 
-    /// True if an evaluation is due after this iteration.
-    pub fn is_due(&self, iteration: u32) -> bool {
-        iteration.is_multiple_of(self.settings.every)
+    /// True if an evaluation is due after this iteration of a run that has computed so much.
+    pub fn is_due(&self, iteration: u32, oracles: Oracles, watched: Option<&Watched>) -> bool {
+        let until = watched.map_or(Oracles::default(), |watched| watched.until);
+        let since = self.prices.of_oracles(oracles) - self.prices.of_oracles(until);
+        iteration.is_multiple_of(self.settings.every) && self.price <= MAX_SHARE * since
     }
 
     /// Judges a state: the held-out loss, and the state if it is the best so far.
     pub fn judge(
         &mut self,
-        (iteration, state): (u32, &State),
+        (iteration, oracles, state): (u32, Oracles, &State),
         watched: &mut Option<Watched>,
         session: &Session,
     ) -> Result<(f64, Option<Best>)> {
@@ -142,12 +163,12 @@ impl Watching {
                 // A loss that is not finite has risen, too.
                 let risen = last.mean.partial_cmp(&last.standard_error).is_none_or(std::cmp::Ordering::is_gt);
                 watched.risen = if risen { watched.risen.saturating_add(1) } else { 0 };
-                watched.last = last;
+                (watched.last, watched.until) = (last, oracles);
                 Ok((mean, None))
             }
             (watched, _) => {
                 let last = Paired { mean: 0.0, standard_error: 0.0 };
-                *watched = Some(Watched { best: losses, risen: 0, last });
+                *watched = Some(Watched { best: losses, risen: 0, last, until: oracles });
                 Ok((mean, Some(Best::at(&Aim::lowest(HELD_OUT), mean, iteration, state, session)?)))
             }
         }
@@ -162,5 +183,62 @@ impl Watching {
             rows: self.rows,
             kept_best: watched.risen > 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generalisation::rows::Rows;
+    use crate::inner::inner_loop::InnerLoop;
+    use crate::methods::IftCg;
+    use crate::observers::Recorder;
+    use crate::problem::typed::Problem;
+    use crate::problem::variable::Variable;
+    use crate::{Driver, Leaf};
+    use bilevel_cpu::Cpu;
+    use bilevel_graph::Array;
+
+    /// Two rows to train on, two to choose λ by, and this many held out.
+    fn problem(held_out: usize) -> Problem<Leaf<Variable>, Leaf<Variable>> {
+        let rows = Rows::given(0..2, 2..4).with_held_out(4..4 + held_out);
+        let x = (0..(4 + held_out) * 8).map(|i| (i as f64 * 0.7).sin()).collect();
+        let lambda = Variable::constant([], -1.0).at_least(-8.0).at_most(2.0);
+        Problem::builder(Leaf(lambda), Leaf(Variable::constant([8, 1], 0.1)))
+            .table("x", Array::from_f64([4 + held_out, 8], x).unwrap(), &rows)
+            .inner(|s, l, t| (s.data("x").matmul(t.0) - 1.0).square().mean_all() + l.0.exp() * t.0.square().sum_all())
+            .outer_rows(|s, _, t| (s.data("x").matmul(t.0) - 1.0).square())
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn evaluations_take_at_most_their_share_of_the_work_and_no_fewer_than_that_allows() {
+        let (problem, every) = (problem(400), Guard { every: 1, patience: 0 });
+        let recorder = Recorder::new();
+        let driver = Driver::new(&problem, IftCg::default()).inner(InnerLoop::new(0.05, 3)).rate(0.1).guard(every);
+        let outcome = driver.iterations(400).observe(recorder.clone()).run().unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let watching = Watching::new(every, &session, Key::from_seed(0)).unwrap().unwrap();
+        let seen = recorder.iterations();
+        let evaluations = seen.iter().filter(|i| i.measures.get(HELD_OUT).is_some()).count() as f64;
+        let allowed = MAX_SHARE * watching.prices.of_oracles(outcome.oracles) / watching.price;
+        // Each waits for the iteration that ends its interval.
+        let longest = 1.0 + allowed / 400.0;
+        assert!(evaluations > 3.0 && evaluations < 200.0, "{evaluations}");
+        assert!(
+            evaluations <= allowed && evaluations >= allowed / (1.0 + longest * evaluations / 400.0) - 1.0,
+            "{evaluations} of {allowed}"
+        );
+    }
+
+    #[test]
+    fn a_guard_that_is_cheap_keeps_its_interval() {
+        let recorder = Recorder::new();
+        let driver = Driver::new(&problem(2), IftCg::default()).inner(InnerLoop::new(0.05, 100)).rate(0.1);
+        driver.iterations(20).observe(recorder.clone()).run().unwrap();
+        let seen = recorder.iterations();
+        let seen: Vec<u32> = seen.iter().filter(|i| i.measures.get(HELD_OUT).is_some()).map(|i| i.number).collect();
+        assert_eq!(seen, [5, 10, 15, 20]);
     }
 }

@@ -10,6 +10,7 @@ use crate::compiled::session::Session;
 use crate::compiled::state::State;
 use crate::compiled::trace::Trace;
 use crate::generalisation::rows::Part;
+use crate::generalisation::work::operations;
 use bilevel_graph::{Graph, Program};
 
 /// Blocks that the rows of a part are divided into: few enough to trace the loss as often, enough for a standard error.
@@ -31,7 +32,10 @@ pub(crate) const MAX_BLOCKS: usize = 16;
 /// assert_eq!(session.evaluator()?.at(&state, Key::from_seed(0))?[1], 2.5); // the mean over the validation rows
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub struct RowLosses(Routine);
+pub struct RowLosses {
+    routine: Routine,
+    operations: f64,
+}
 
 impl RowLosses {
     /// Compiles the losses on a part.
@@ -39,14 +43,20 @@ impl RowLosses {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
         let rows = trace.row_losses(part, graph.step())?;
-        Ok(RowLosses(Routine::new(&Program::builder(&graph).output("rows", rows).build()?, session)?))
+        let program = Program::builder(&graph).output("rows", rows).build()?;
+        Ok(RowLosses { routine: Routine::new(&program, session)?, operations: operations(&program) })
+    }
+
+    /// The operations of an evaluation.
+    pub(crate) fn operations(&self) -> f64 {
+        self.operations
     }
 
     /// The losses at this λ and θ, one for each row or block; what is random follows from the key.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
-        self.0.bind_point(&state.lambda, &state.theta, key)?;
-        self.0.run(0..1)?;
-        self.0.numbers("rows")
+        self.routine.bind_point(&state.lambda, &state.theta, key)?;
+        self.routine.run(0..1)?;
+        self.routine.numbers("rows")
     }
 }
 

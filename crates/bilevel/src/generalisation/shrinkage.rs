@@ -7,6 +7,7 @@
 
 use crate::error::require;
 use crate::generalisation::rows::Part;
+use crate::outer::stopping::Outcome;
 use crate::problem::named::Named;
 use crate::problem::typed::Problem;
 use crate::problem::variable::{Start, Variable};
@@ -46,6 +47,18 @@ pub struct Shrunk {
     leaves: Vec<(String, Variable)>,
 }
 
+/// What was learned at the strength of shrinkage that held-out rows prefer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ShrunkFound {
+    /// The standard deviation within a group.
+    pub deviation: f64,
+    /// The λ of the problem as it was.
+    pub lambda: Named<Array>,
+    /// The run, whose λ are means and offsets.
+    pub outcome: Outcome,
+}
+
 impl Shrunk {
     /// The problem to run.
     pub fn problem(&self) -> &Problem {
@@ -74,6 +87,51 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
+    /// The λ of the strength that held-out rows prefer: `learn` runs the shrunk problem of each of these standard deviations with its guard on,
+    /// and the one with the least held-out loss is kept. The rows that choose the strength are not those that λ is learned by.
+    ///
+    /// ```
+    /// use bilevel::methods::IftCg;
+    /// use bilevel::splits::Split;
+    /// use bilevel::{Array, Driver, InnerLoop, Leaf, Problem, Variable};
+    /// let y: Vec<f64> = (0..80).map(|i| (i as f64 * 1.7).sin() + if i % 2 == 0 { 1.0 } else { 0.1 }).collect();
+    /// let lambda = Variable::constant([2], -1.0).at_least(-8.0).at_most(4.0);
+    /// let problem = Problem::builder(Leaf(lambda), Leaf(Variable::constant([2], 0.0)))
+    ///     .table("y", Array::from_f64([40, 2], y)?, &Split::default().rows(40)?)
+    ///     .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + (l.0.exp() * t.0.square()).sum_all())
+    ///     .outer_rows(|s, _, t| (s.data("y") - t.0).square().sum([1]))
+    ///     .build()?;
+    /// let found = problem.shrunk_by_held_out_rows(&[0.1, 1.0, 10.0], |shrunk| {
+    ///     Driver::new(shrunk, IftCg::default()).inner(InnerLoop::new(0.2, 50)).rate(1.0).iterations(50).run()
+    /// })?;
+    /// assert!([0.1, 1.0, 10.0].contains(&found.deviation));
+    /// assert_eq!(found.lambda.leaves()[0].len(), 2);
+    /// # use bilevel::Tree;
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn shrunk_by_held_out_rows(
+        &self,
+        deviations: &[f64],
+        mut learn: impl FnMut(&Problem) -> Result<Outcome>,
+    ) -> Result<ShrunkFound> {
+        let mut best: Option<(f64, ShrunkFound)> = None;
+        for &deviation in deviations {
+            let shrunk = self.shrunk(deviation)?;
+            let outcome = learn(shrunk.problem())?;
+            let Some(guard) = outcome.guard else {
+                let reason = "the strength of shrinkage is chosen by held-out rows, but the guard has judged none; hold some out \
+                              with .holding_out(…), or run longer";
+                return Err(Error::Conflict { reason: reason.into() });
+            };
+            if best.as_ref().is_none_or(|(least, _)| guard.held_out_loss < *least) {
+                let lambda = shrunk.lambda(&outcome.lambda)?;
+                best = Some((guard.held_out_loss, ShrunkFound { deviation, lambda, outcome }));
+            }
+        }
+        let none = || Error::Conflict { reason: "there is no standard deviation to try; give at least one".into() };
+        best.map(|(_, found)| found).ok_or_else(none)
+    }
+
     /// The same problem with every leaf of λ as a mean and offsets from it that are normal with this standard deviation: see [`Shrunk`].
     pub fn shrunk(&self, deviation: f64) -> Result<Shrunk> {
         let any: &AnyProblem = self;

@@ -361,8 +361,10 @@ impl<'a> OuterLoop<'a> {
             oracles: numbers.oracles,
             elapsed: numbers.elapsed,
         });
-        if let Some(watching) = self.watching.as_mut().filter(|watching| watching.is_due(number)) {
-            let (loss, best) = watching.judge((number, state), &mut numbers.watched, self.session)?;
+        let done = numbers.oracles;
+        let is_due = |watching: &&mut Watching| watching.is_due(number, done, numbers.watched.as_ref());
+        if let Some(watching) = self.watching.as_mut().filter(is_due) {
+            let (loss, best) = watching.judge((number, done, state), &mut numbers.watched, self.session)?;
             progress.guarded = best.or(progress.guarded.take());
             if let Some(last) = &mut numbers.last {
                 last.measures.push(HELD_OUT, loss);

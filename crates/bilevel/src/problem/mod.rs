@@ -128,6 +128,11 @@ impl AnyProblem {
         self.judged_by_evidence
     }
 
+    /// True if there is a loss row by row ([`ProblemBuilder::outer_rows`]).
+    pub fn judges_row_by_row(&self) -> bool {
+        self.outer_rows.is_some()
+    }
+
     /// The rows that the outer loss sees: the training rows if there are no others.
     pub(crate) fn outer_part(&self) -> Part {
         match self.judged_by_evidence || self.rows_of(Part::Validation) == 0 {
@@ -446,6 +451,9 @@ where
     /// assert!(both.err().unwrap().to_string().contains("not by both"));
     /// # Ok::<(), bilevel::Error>(())
     /// ```
+    ///
+    /// [`outer_rows`](Self::outer_rows) may stand beside it: no method sees it then, but λ is [compared](Problem::compare) by it with simpler
+    /// ones on test rows.
     pub fn evidence(mut self) -> Self {
         self.evidence = true;
         self
@@ -531,11 +539,11 @@ where
             .outer_rows
             .clone()
             .map(|rows| -> FlatLoss { Arc::new(move |scope, l, t| Ok(rows(scope, l, t)?.mean_all().check()?)) });
-        let outer = match (self.outer.or(mean), self.evidence) {
-            (Some(outer), false) => outer,
-            (None, true) => inner.clone(),
-            (None, false) => return Err(Error::MissingLoss { level: "outer" }),
-            (Some(_), true) => {
+        let outer = match (self.outer, mean, self.evidence) {
+            (Some(outer), _, false) | (None, Some(outer), false) => outer,
+            (None, _, true) => inner.clone(),
+            (None, None, false) => return Err(Error::MissingLoss { level: "outer" }),
+            (Some(_), _, true) => {
                 let reason =
                     "λ is judged by the evidence or by an outer loss, not by both; leave out .evidence() or .outer(…)";
                 return Err(Error::Loss { reason: reason.into() });

@@ -289,3 +289,40 @@ fn baselines_are_judged_on_test_rows_and_name_a_lambda_that_does_not_win() {
     let bad = problem.compare(&[(String::new(), none)].into_iter().collect()).inner(inner).run().unwrap();
     assert!(!bad.wins() && bad.sentence().starts_with("the learned λ does not win"), "{bad}");
 }
+
+#[test]
+fn a_lambda_by_the_evidence_is_compared_with_one_tuned_by_folds_on_test_rows() {
+    let (count, width) = (90, 6);
+    let noise = |i: usize| ((i * i * 7 + 3 * i) as f64 * 0.37).sin();
+    let x: Vec<f64> = (0..count * width).map(noise).collect();
+    let y: Vec<f64> = (0..count).map(|row| x[row * width] + 0.7 * noise(50_000 + 17 * row)).collect();
+    let rows = Rows::given(0..20, 20..40).with_test(40..90);
+    let losses = |s: &bilevel::Scope, t: bilevel::Tensor| (s.data("x").matmul(t) - s.data("y")).square();
+    let start = Variable::constant([width, 1], 0.0).at_least(-5.0).at_most(5.0);
+    let problem = Problem::builder(Leaf(start), Leaf(Variable::constant([width, 1], 0.0)))
+        .table("x", Array::from_f64([count, width], x).unwrap(), &rows)
+        .table("y", Array::from_f64([count, 1], y).unwrap(), &rows)
+        .inner(move |s, l, t| losses(s, t.0).mean_all() + bilevel::graph::nn::gaussian_prior(t.0, l.0.exp()) / 40.0)
+        .outer_rows(move |s, _, t| losses(s, t.0))
+        .evidence()
+        .build()
+        .unwrap();
+    let large = Leaf(Array::full([width, 1], 5.0, bilevel::DType::F64));
+    let found = problem.compare(&large).inner(InnerLoop::new(0.1, 300)).run().unwrap();
+    assert_eq!((found.part, found.rows[0].rows), (Part::Test, 40), "{found}");
+    // The largest penalty there is against one that folds have chosen.
+    assert!(!found.wins() && found.learned().difference.mean > 0.0 && found.tuned[0].1 < 5.0, "{found}");
+}
+
+#[test]
+fn a_lambda_wins_only_if_it_does_so_on_all_rows_too() {
+    let paired = |mean| Paired { mean, standard_error: 0.01 };
+    let problem = ridge(&rows(), true);
+    let lambda = driver(&problem).iterations(20).run().unwrap().lambda;
+    let mut found = problem.compare(&lambda).inner(InnerLoop::new(0.1, 300)).run().unwrap();
+    found.rows[0].difference = paired(-0.1);
+    found.on_all_rows = Some(paired(-0.1));
+    assert!(found.wins());
+    found.on_all_rows = Some(paired(0.1));
+    assert!(!found.wins() && found.sentence().contains("if both train on all rows"), "{}", found.sentence());
+}

@@ -6,7 +6,7 @@ use bilevel::methods::Descent;
 use bilevel::methods::claims::Target;
 use bilevel::splits::Part;
 use bilevel::{AnyProblem, InnerLoop, Method};
-use bilevel_run::advise::Question;
+use bilevel_run::advise::{Question, Standing, standings};
 use bilevel_run::{Config, Registry};
 
 /// A temperature from which on noise is part of the question, and not a way to answer it.
@@ -139,9 +139,27 @@ pub fn overfits(problem: &AnyProblem) -> Option<String> {
         format!(
             "{hyperparameters} hyperparameters are chosen by {rows} rows, which they can overfit whatever method is used: look at the \
              held-out loss and at one tuned value, which a run shows at its end, and see the guide's chapter 'Hyperparameters \
-             that generalise' for folds, shrinkage and the evidence."
+             that generalise' for folds, shrinkage and the evidence.{}",
+            on_test_rows()
         )
     })
+}
+
+/// A sentence on the ways to choose λ by what they are worth on test rows.
+fn on_test_rows() -> String {
+    let all = standings();
+    let usual = all.iter().find(|standing| standing.way.starts_with("learned on the split, half"));
+    let (Some(first), Some(usual)) = (all.first(), usual) else { return String::new() };
+    let counts = |Standing { better, worse, cases, .. }: &Standing| {
+        format!("better on {better} and worse on {worse} of {cases} cases")
+    };
+    format!(
+        " By test loss, 'bilevel reproduce generalisation' recommends '{}': against one value tuned by folds it is {}, while a λ learned \
+         on a split is {}.",
+        first.way,
+        counts(first),
+        counts(usual)
+    )
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// Studies that take seconds, so that every run of the tests computes them again.
 const FAST: [&str; 3] = ["digits", "synth1d", "toy-polynomial"];
 
+/// Studies of files, in the folder that BILEVEL_DATA names.
+const READS_DATA: [&str; 1] = ["generalisation"];
+
 /// A number computed today may differ from the stored one by this much of its size, because processors round differently …
 const RELATIVE: f64 = 1e-4;
 /// … or by this much of its spread over seeds, because chains with other roundings draw apart.
@@ -174,7 +177,12 @@ fn the_readme_shows_what_the_bare_command_prints() {
 /// Computes a study and compares it with what is stored; with UPDATE_GOLDEN in the environment, stores it.
 fn computes_as_stored(study: &str) {
     let place = Place::new();
-    let answer = place.run(&["reproduce", study, "--out", "study"]).done().out;
+    let mut words = vec!["reproduce", study, "--out", "study"];
+    let data = std::env::var("BILEVEL_DATA");
+    if READS_DATA.contains(&study) {
+        words.extend(["--data", data.as_deref().expect("BILEVEL_DATA names the folder of the data files")]);
+    }
+    let answer = place.run(&words).done().out;
     let today = place.read("study/rows.jsonl");
     if updating() {
         std::fs::write(results().join(format!("{study}.jsonl")), &today).unwrap();
@@ -210,6 +218,32 @@ fn stored_results_of_fast_studies_are_what_they_give() {
 fn stored_results_of_all_other_studies_are_what_they_give() {
     let others = studies().into_iter().filter(|study| !FAST.contains(&study.as_str()));
     others.for_each(|study| computes_as_stored(&study));
+}
+
+/// The tally of the study `generalisation`, way by way, as `bilevel advise` reads it.
+fn tally(rows: &[Value]) -> String {
+    let mut text = "way\tbetter\tworse\tcases\n".to_string();
+    for row in rows.iter().filter(|row| row["metric"] == "cases better than one tuned by folds") {
+        let worse = |other: &&Value| {
+            other["method"] == row["method"] && other["metric"] == "cases worse than one tuned by folds"
+        };
+        let cases = |other: &&Value| other["method"] == row["method"] && other["metric"] == "test loss";
+        let worse = rows.iter().find(worse).unwrap()["ours"].as_f64().unwrap();
+        let cases = rows.iter().filter(cases).count();
+        text += &format!("{}\t{}\t{worse}\t{cases}\n", row["method"].as_str().unwrap(), row["ours"].as_f64().unwrap());
+    }
+    text
+}
+
+#[test]
+fn the_tally_that_advice_is_given_by_is_that_of_the_stored_study() {
+    let path = root().join("crates/run/data/generalisation.tsv");
+    let found = tally(&stored("generalisation"));
+    if updating() {
+        std::fs::write(path, found).unwrap();
+        return;
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), found, "run the test with UPDATE_GOLDEN=1");
 }
 
 // ---- Numbers that no passage holds ----

@@ -227,6 +227,12 @@ fn a_table_in_braces_sets_every_key_in_it() {
             &["method.name=rmd", "method.storage={}"],
             "--set method.storage={}: method.storage takes \"all\", \"checkpoints\" or { truncated = STEPS }, not an empty one",
         ),
+        (&["held_out.fold=5"], "--set held_out.fold=5: there is no key 'held_out.fold'; did you mean held_out.folds?"),
+        (&["held_out={folds=1}"], "--set held_out={folds=1}: held_out.folds is 1 but must be 0, or from 2 to 100"),
+        (
+            &["held_out.shrinkage=-0.5"],
+            "--set held_out.shrinkage=-0.5: held_out.shrinkage is -0.5 but must be 0 or more",
+        ),
         (&["seed={a=1}"], "--set seed={a=1}: seed takes a whole number, not a table"),
         (
             &["seed=99999999999999999999"],

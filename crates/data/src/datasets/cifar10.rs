@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::images::LabelledImages;
 use crate::input::Input;
-use crate::readers::cifar::{Kind, Part, read_archive};
+use crate::readers::cifar::{Kind, Part, read, read_archive};
 use crate::readers::pictures::{Settings, read_cached};
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
@@ -33,6 +33,21 @@ pub fn load(root: impl AsRef<Path>) -> Result<(LabelledImages, LabelledImages)> 
     let archive = root.as_ref().join(DATASET.folder).join("cifar-10-binary.tar.gz");
     let part = |part| read_archive(&archive, Kind::Ten, part);
     Ok((part(Part::Train)?, part(Part::Test)?))
+}
+
+/// The first training images in the published order, exactly: from the published archive, or from `exact_train_0000-3999.bin.gz`, the first
+/// 4000 of its records.
+///
+/// ```
+/// assert!(bilevel_data::datasets::cifar10::load_first("no/such/folder").is_err());
+/// ```
+pub fn load_first(root: impl AsRef<Path>) -> Result<LabelledImages> {
+    let folder = root.as_ref().join(DATASET.folder);
+    let first = folder.join("exact_train_0000-3999.bin.gz");
+    match first.exists() {
+        true => read(first, Kind::Ten),
+        false => read_archive(folder.join("cifar-10-binary.tar.gz"), Kind::Ten, Part::Train),
+    }
 }
 
 /// All 60 000 images from JPEG files, for those who have these instead of the published archive:

@@ -10,9 +10,11 @@
 //! documentation claims to be right on such a problem comes before one that happens to be.
 
 mod situation;
+mod standings;
 mod suite;
 
 pub use situation::{Question, Situation};
+pub use standings::{Standing, standings};
 pub use suite::{Known, Measured, Suite, Summary};
 
 use crate::{Recipe, Registry};

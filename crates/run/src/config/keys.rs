@@ -98,10 +98,20 @@ const KEYS: &[(&str, &str)] = &[
     ("held_out.share", "the share of the validation rows"),
     (
         "held_out.every",
-        "iterations between evaluations, 0 for none; if their loss has risen at the end, the best hyperparameters are returned",
+        "iterations between evaluations, or more so that they take at most 5 % of the work, 0 for none; if their loss has risen at the \
+         end, the best hyperparameters are returned",
     ),
     ("held_out.patience", "stop after this many evaluations in a row at which their loss had risen, 0 for never"),
     ("held_out.compare", "compare the hyperparameters at the end with one tuned value and with none, on the same rows"),
+    (
+        "held_out.folds",
+        "trainings side by side that each leave out a fold, by which λ is judged, 0 for none; trains on all rows at the end",
+    ),
+    (
+        "held_out.shrinkage",
+        "pull each group of hyperparameters towards one value with this standard deviation, 0 for none",
+    ),
+    ("held_out.retrain", "train once more at the end, on all rows with labels"),
     ("checkpoint", "when the run is saved"),
     ("checkpoint.every", "iterations between checkpoints; the end is always saved"),
     ("checkpoint.theta", "keep the parameters at the end too, in theta.safetensors"),

@@ -292,9 +292,12 @@ fn check(registry: &Registry, config: &Config, entries: &[Entry]) -> Result<()> 
         let must = "full if dtype is f64; choose dtype f32 for other precisions";
         return Err(ConfigError::range("precision", config.precision, must));
     }
-    let HeldOut { share, every, patience, .. } = config.held_out;
+    let HeldOut { share, every, patience, folds, shrinkage, .. } = config.held_out;
     require((0.0..1.0).contains(&share), "held_out.share", share, "from 0 to below 1")?;
     require(patience == 0 || every > 0, "held_out.every", 0.0, "at least 1 if held_out.patience is not 0")?;
+    require((0..=100).contains(&folds) && folds != 1, "held_out.folds", folds as f64, "0, or from 2 to 100")?;
+    let is_deviation = shrinkage >= 0.0 && shrinkage.is_finite();
+    require(is_deviation, "held_out.shrinkage", shrinkage, "0 or more")?;
     require(config.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
     require(config.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
     check_schedule("inner", &config.inner.schedule, 1.0)?;

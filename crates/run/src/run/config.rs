@@ -1,5 +1,6 @@
 //! Everything a run depends on.
 
+use super::learning::Learning;
 use super::{Device, Outer, RunResult, Start, dtype_name};
 use crate::{AnyTask, BuiltOn, Context, Recipe, Registry, Settings};
 use bilevel::graph::{ErrorKind, Executor};
@@ -78,18 +79,25 @@ pub struct HeldOut {
     pub patience: u32,
     /// Compare the hyperparameters with simpler ones at the end ([`Baselines`]).
     pub compare: bool,
+    /// Trainings side by side, each without the rows of one fold, by which λ is judged; 0 for one training and the task's own division.
+    pub folds: usize,
+    /// Pull each group of hyperparameters towards one value, with this standard deviation; 0 is free.
+    pub shrinkage: f64,
+    /// Train once more at the end, on all rows with labels.
+    pub retrain: bool,
 }
 
 impl HeldOut {
     /// Nothing is held out: what published experiments do.
-    pub const NOTHING: Self = HeldOut { share: 0.0, every: 0, patience: 0, compare: false };
+    pub const NOTHING: Self =
+        HeldOut { share: 0.0, every: 0, patience: 0, compare: false, folds: 0, shrinkage: 0.0, retrain: false };
 }
 
 impl Default for HeldOut {
     /// A fifth, and the library's guard.
     fn default() -> Self {
         let Guard { every, patience } = Guard::default();
-        HeldOut { share: 0.2, every, patience, compare: true }
+        HeldOut { share: 0.2, every, patience, compare: true, ..HeldOut::NOTHING }
     }
 }
 
@@ -221,6 +229,15 @@ impl Config {
         for key in ["threads", "data", "checkpoint", "metrics"] {
             settings.shift_remove(key);
         }
+        // Keys that came later count only where they are used, so that what was computed before is known again.
+        if let Some(Value::Object(held_out)) = settings.get_mut("held_out") {
+            let HeldOut { folds, shrinkage, retrain, .. } = self.held_out;
+            for (key, unused) in [("folds", folds == 0), ("shrinkage", shrinkage == 0.0), ("retrain", !retrain)] {
+                if unused {
+                    held_out.shift_remove(key);
+                }
+            }
+        }
         // The contents of files count, not their names.
         settings.insert("start".into(), self.start.checksum.clone().into());
         hash(&Value::Object(settings))
@@ -317,39 +334,62 @@ impl Config {
         add: impl FnOnce(Driver) -> Driver,
     ) -> Result<(Outcome, Option<RunResult>)> {
         let shared = executor.share();
-        let driver = add(self.driver(registry, problem, executor)?.measure_every(self.metrics.every));
+        let learning = Learning::of(self, problem)?;
+        let driver = add(self.driver(registry, learning.problem(), executor)?.measure_every(self.metrics.every));
         let signal = driver.signal();
-        let outcome = driver.run()?;
-        let mut result = RunResult::new(self, problem, &outcome)?;
-        if let Some(found) = &mut result
-            && !matches!(outcome.reason, StopReason::Diverged(_))
-        {
-            match self.baselines(problem, &outcome, (Box::new(shared), signal)) {
-                Ok(baselines) => found.baselines = baselines,
-                // As a run that was stopped before its end.
-                Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => result = None,
-                Err(error) => return Err(error),
-            }
+        let mut outcome = driver.run()?;
+        let is_good = !matches!(outcome.reason, StopReason::Diverged(_) | StopReason::Signal);
+        let stopped = |error: &Error| matches!(error, Error::Graph(error) if error.kind == ErrorKind::Stopped);
+        if !is_good {
+            outcome.lambda = learning.found(&outcome.lambda)?;
+            let result = RunResult::new(self, problem, &outcome)?;
+            return Ok((outcome, result));
         }
+        let baselines = match self.baselines(problem, &learning, &outcome, (Box::new(shared.clone()), signal.clone())) {
+            // As a run that was stopped before its end.
+            Err(error) if stopped(&error) => return Ok((outcome, None)),
+            found => found?,
+        };
+        let last = self.last_training(outcome.iterations);
+        match learning.finish(&mut outcome, last, (shared, signal)) {
+            Err(error) if stopped(&error) => return Ok((outcome, None)),
+            finished => finished?,
+        }
+        let result = RunResult::new(self, problem, &outcome)?.map(|found| RunResult { baselines, ..found });
         Ok((outcome, result))
     }
 
-    /// What the hyperparameters of a run are compared with, if they are to be and the problem has rows for it. A last training takes a
-    /// quarter of the run's inner steps, up to [`MOST_STEPS`].
+    /// A training by itself after a run of so many iterations: a quarter of its inner steps, up to [`MOST_STEPS`].
+    fn last_training(&self, iterations: u32) -> InnerLoop {
+        let quarter = self.inner.steps.saturating_mul(iterations as usize) / 4;
+        let steps = quarter.min(MOST_STEPS).max(self.inner.steps);
+        InnerLoop { steps, burn_in: 0, schedule: ScheduleSettings::CONSTANT, ..self.inner }
+    }
+
+    /// What the hyperparameters of a run are compared with, if they are to be and the problem has rows for it.
     fn baselines(
         &self,
         problem: &Problem,
+        learning: &Learning,
         outcome: &Outcome,
         (executor, signal): (Box<dyn Executor>, StopSignal),
     ) -> Result<Option<Baselines>> {
-        let nothing = problem.is_judged_by_evidence() || problem.rows_of(Part::Validation) == 0;
+        let by_evidence = problem.is_judged_by_evidence();
+        let nothing = match by_evidence {
+            true => !problem.judges_row_by_row() || problem.rows_of(Part::Test) == 0,
+            false => problem.rows_of(Part::Validation) == 0,
+        };
+        // One tuned value of an initialisation would be no baseline.
         if !self.held_out.compare || nothing || problem.starts_from_lambda() {
             return Ok(None);
         }
-        let quarter = self.inner.steps.saturating_mul(outcome.iterations as usize) / 4;
-        let steps = quarter.min(MOST_STEPS).max(self.inner.steps);
-        let inner = InnerLoop { steps, burn_in: 0, schedule: ScheduleSettings::CONSTANT, ..self.inner };
-        let comparison = problem.compare(&outcome.lambda).inner(inner).seed(self.seed).stop_signal(signal);
+        let lambda = problem.rescaled(&learning.found(&outcome.lambda)?, learning.share())?;
+        let mut inner = self.last_training(outcome.iterations);
+        if by_evidence {
+            // The noise is that of the posterior; what is compared are its maxima.
+            inner.temperature = 0.0;
+        }
+        let comparison = problem.compare(&lambda).inner(inner).seed(self.seed).stop_signal(signal);
         comparison.boxed_executor(executor).run().map(Some)
     }
 }

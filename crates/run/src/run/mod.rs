@@ -6,6 +6,7 @@ mod device;
 pub mod dtype_name;
 mod history;
 mod lambda;
+mod learning;
 mod outer;
 mod result;
 mod start;

@@ -10,6 +10,7 @@ pub(crate) use per_weight_l2::share_right;
 pub use per_weight_l2::{
     Classifier, Penalty, PerWeightL2, SHAPE, judged_by_evidence, largest_curvature, per_weight_l2,
 };
+pub(crate) use source::small_mnist;
 pub use source::{DigitSource, Part};
 pub use split::Split;
 

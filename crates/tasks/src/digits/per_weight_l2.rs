@@ -4,7 +4,7 @@
 //!   f   = mean cross entropy of the validation digits
 
 use super::{CLASSES, Digits, PIXELS, Split};
-use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, gaussian_prior};
+use bilevel::graph::nn::{cross_entropy_rows, gaussian_prior};
 use bilevel::splits::Part;
 use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
 
@@ -77,19 +77,23 @@ pub(crate) fn share_right(scores: Tensor, labels: Tensor) -> Tensor {
 pub fn judged_by_evidence(split: &Split, dtype: DType, log_strength: Variable) -> Result<PerWeightL2> {
     let all = split.train.clone().and(&split.validation);
     let rows = all.len() as f64;
+    let of = [Part::Train, Part::Test];
+    let losses = |s: &Scope, t: &Classifier<Tensor>| cross_entropy_rows(s.data("x").matmul(t.weights), s.data("y"));
     Problem::builder(Penalty { log_strength }, Classifier { weights: Variable::constant(SHAPE, 0.0) })
         .dtype(dtype)
-        .data("x", all.x()?)
-        .data("y", all.y()?)
-        .data("test x", split.test.x()?)
-        .data("test y", split.test.y()?)
+        .parts("x", of.into_iter().zip([all.x()?, split.test.x()?]))
+        .parts("y", of.into_iter().zip([all.y()?, split.test.y()?]))
         .inner(move |s, l, t| {
             let prior = gaussian_prior(t.weights, l.log_strength.exp() * (2.0 * rows));
-            cross_entropy(s.data("x").matmul(t.weights), s.data("y")) + prior / rows
+            losses(s, t).mean_all() + prior / rows
         })
+        .outer_rows(move |s, _, t| losses(s, t))
         .evidence()
-        .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
-        .measure("test accuracy", |s, _, t| share_right(s.data("test x").matmul(t.weights), s.data("test y")))
+        .measure("test loss", move |s, _, t| losses(&s.part(Part::Test), t).mean_all())
+        .measure("test accuracy", |s, _, t| {
+            let s = s.part(Part::Test);
+            share_right(s.data("x").matmul(t.weights), s.data("y"))
+        })
         .build()
 }
 

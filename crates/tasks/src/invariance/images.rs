@@ -88,19 +88,21 @@ impl Images {
 }
 
 impl Parts {
-    /// The images of these settings, split as the context's seed decides.
+    /// The images of these settings, this many labelled and this many to test on (0 is all), split as the context's seed decides.
     pub fn of(
         dataset: Dataset,
         transformation: Transformation,
         held_out: f64,
-        test: usize,
+        [images, test]: [usize; 2],
         context: &Context,
     ) -> Result<Self> {
         let whole = Whole::of(dataset, transformation, context)?;
         let (all, judged) = (&whole.train, &whole.test);
         let rows = bilevel_data::prepare::shuffled(all.count(), Key::from_seed(context.seed));
-        let kept = ((1.0 - held_out) * all.count() as f64).round() as usize;
-        let test = if test == 0 { judged.count() } else { test.min(judged.count()) };
+        let at_most = |asked: usize, count: usize| if asked == 0 { count } else { asked.min(count) };
+        let rows = &rows[..at_most(images, all.count())];
+        let kept = ((1.0 - held_out) * rows.len() as f64).round() as usize;
+        let test = at_most(test, judged.count());
         Ok(Parts {
             train: all.take(&rows[..kept]),
             validation: all.take(&rows[kept..]),

@@ -20,8 +20,9 @@ pub use show::pictures;
 pub use views::views;
 
 use crate::digits::{CLASSES, share_right};
-use bilevel::graph::nn::{cross_entropy, gaussian_prior};
+use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, gaussian_prior};
 use bilevel::methods::AnyMethod;
+use bilevel::splits::Part;
 use bilevel::{Array, DType, Error, InnerLoop, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_models::{Mlp, MlpConfig};
 use bilevel_report::Section;
@@ -126,6 +127,8 @@ pub struct Invariance {
     pub reward: f64,
     /// from this norm of λ on a wider range is worth no more; 0 is no such limit
     pub cap: f64,
+    /// labelled images, for training and to judge λ by; 0 is all of them
+    pub images: usize,
     /// test images; 0 is all of them
     pub test: usize,
 }
@@ -146,6 +149,7 @@ impl Default for Invariance {
             start: 0.2,
             reward: 0.01,
             cap: 10.0,
+            images: 0,
             test: 0,
         }
     }
@@ -175,7 +179,7 @@ impl Invariance {
         // The evidence needs no validation images.
         let by_evidence = context.evidence || self.judge == Judge::Evidence;
         let held_out = if by_evidence { 0.0 } else { self.held_out };
-        let parts = Parts::of(self.dataset, self.transformation, held_out, self.test, context)?;
+        let parts = Parts::of(self.dataset, self.transformation, held_out, [self.images, self.test], context)?;
         let (mean, deviation) = parts.train.normalisation()?;
         Ok((parts, Arc::new(Network { views: self.views, draws: self.draws, mean, deviation })))
     }
@@ -235,21 +239,35 @@ impl Network {
 
     /// The share of test images that are recognised.
     pub fn accuracy(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>) -> Tensor {
-        let (x, y) = (s.data("test x"), s.data("test y"));
-        let mut right = s.graph().constant(0.0, [], s.dtype());
-        for from in (0..x.dim(0)).step_by(AT_ONCE) {
+        let s = s.part(Part::Test);
+        let count = s.data("x").dim(0) as f64;
+        let right = |(logits, y): (Tensor, Tensor)| share_right(logits, y) * (y.dim(0) as f64 / count);
+        let shares = self.in_pieces(&s, ranges, net).into_iter().map(right);
+        shares.reduce(|a, b| a + b).unwrap_or(s.graph().scalar(0.0, s.dtype()))
+    }
+
+    /// The loss of every image that the scope sees.
+    pub fn losses(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>) -> Tensor {
+        let pieces = self.in_pieces(s, ranges, net).into_iter().map(|(logits, y)| cross_entropy_rows(logits, y));
+        let pieces: Vec<Tensor> = pieces.collect();
+        pieces.split_first().map_or(s.graph().scalar(0.0, s.dtype()), |(first, rest)| first.concat(rest, 0))
+    }
+
+    /// Logits and labels of the images that the scope sees, [`AT_ONCE`] at a time.
+    fn in_pieces(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>) -> Vec<(Tensor, Tensor)> {
+        let (x, y) = (s.data("x"), s.data("y"));
+        let piece = |from: usize| {
             let to = (from + AT_ONCE).min(x.dim(0));
-            let logits = self.logits(s, ranges, net, x.slice(0, from, to));
-            right = right + share_right(logits, y.slice(0, from, to)) * (to - from) as f64;
-        }
-        right / x.dim(0) as f64
+            (self.logits(s, ranges, net, x.slice(0, from, to)), y.slice(0, from, to))
+        };
+        (0..x.dim(0)).step_by(AT_ONCE).map(piece).collect()
     }
 }
 
 /// The measure of all problems made here.
 pub const ACCURACY: &str = "test accuracy";
 
-/// Test images at a time, so that all their views need not be in memory at once.
+/// Images at a time, so that all their views need not be in memory at once.
 const AT_ONCE: usize = 1000;
 
 impl Task for Invariance {
@@ -259,11 +277,14 @@ impl Task for Invariance {
     fn build(&self, context: &Context) -> Result<Problem> {
         let (Parts { train, validation, test }, network) = self.prepared(context)?;
         let batch = self.batch;
+        if batch > train.count() {
+            return Err(Error::setting("batch", batch, "at most the number of training images"));
+        }
         let loss = {
             let network = network.clone();
-            move |s: &Scope, ranges: Tensor, net: &Mlp<Tensor>, part: &str| {
-                let (x, y) = (s.data(&format!("{part} x")), s.data(&format!("{part} y")));
-                let rows = s.epochs(x.dim(0), batch);
+            move |s: &Scope, ranges: Tensor, net: &Mlp<Tensor>| {
+                let (x, y) = (s.data("x"), s.data("y"));
+                let rows = s.epochs(x.dim(0), batch.min(x.dim(0)));
                 cross_entropy(network.logits(s, ranges, net, x.take(rows)), y.take(rows))
             }
         };
@@ -274,44 +295,50 @@ impl Task for Invariance {
         let learned = self.views == Views::Learned;
         let ranges = Variable::fixed(start.clone());
         let net = self.classifier(&train)?;
-        let mut problem = Problem::builder(Ranges { ranges }, net)
-            .dtype(context.dtype)
-            .data("train x", train.x()?)
-            .data("train y", train.y()?)
-            .data("ranges", start)
-            .data("test x", test.x()?)
-            .data("test y", test.y()?);
+        let rows = train.count() as f64;
+        let mut parts = vec![(Part::Train, train), (Part::Test, test)];
         if judge == Judge::Validation {
-            problem = problem.data("validation x", validation.x()?).data("validation y", validation.y()?);
+            parts.push((Part::Validation, validation));
         }
+        let of = |array: fn(&Images) -> Result<Array>| {
+            parts.iter().map(|(part, images)| Ok((*part, array(images)?))).collect::<Result<Vec<_>>>()
+        };
+        let (for_accuracy, for_loss) = (network.clone(), network.clone());
+        let problem = Problem::builder(Ranges { ranges }, net)
+            .dtype(context.dtype)
+            .parts("x", of(Images::x)?)
+            .parts("y", of(Images::y)?)
+            .data("ranges", start)
+            .measure(ACCURACY, move |s, l, net| for_accuracy.accuracy(s, l.ranges, net))
+            .measure("test loss", move |s, l, net| for_loss.losses(&s.part(Part::Test), l.ranges, net).mean_all());
         if judge == Judge::Evidence {
-            let rows = train.count() as f64;
             return problem
                 .inner(move |s, l, net| {
                     let constant = s.graph().scalar(precision, s.dtype());
                     let priors = net.leaves().into_iter().map(|weight| gaussian_prior(*weight, constant));
                     let prior = priors.reduce(|sum, prior| sum + prior).unwrap_or(constant);
-                    inner(s, l.ranges, net, "train") + prior / rows
+                    inner(s, l.ranges, net) + prior / rows
                 })
+                .outer_rows(move |s, l, net| network.losses(s, l.ranges, net))
                 .evidence()
-                .measure(ACCURACY, move |s, l, net| network.accuracy(s, l.ranges, net))
                 .build()
                 .map(Problem::erase);
         }
         problem
-            .inner(move |s, l, net| inner(s, l.ranges, net, "train"))
+            .inner(move |s, l, net| inner(s, l.ranges, net))
             .outer(move |s, l, net| {
-                let part = if judge == Judge::Validation { "validation" } else { "train" };
+                let train = s.part(Part::Train);
+                let s = if judge == Judge::Validation { s } else { &train };
                 if !learned {
                     // λ has nothing to do, and stays where it is.
-                    return loss(s, l.ranges, net, part) + (l.ranges - s.data("ranges")).square().sum_all();
+                    return loss(s, l.ranges, net) + (l.ranges - s.data("ranges")).square().sum_all();
                 }
                 // The root has no slope at 0.
                 let norm = (l.ranges.square().sum_all() + 1e-12).sqrt();
                 let norm = if cap > 0.0 { norm.clamp(0.0, cap) } else { norm };
-                loss(s, l.ranges, net, part) - norm * reward
+                loss(s, l.ranges, net) - norm * reward
             })
-            .measure(ACCURACY, move |s, l, net| network.accuracy(s, l.ranges, net))
+            .outer_rows(move |s, l, net| network.losses(s, l.ranges, net))
             .build()
             .map(Problem::erase)
     }
@@ -330,9 +357,10 @@ impl Task for Invariance {
 
     fn tune(&self, method: &mut AnyMethod, inner: &mut InnerLoop) {
         if let AnyMethod::Evidence(_) = method {
-            let all = match self.dataset {
-                Dataset::Digits => 1197.0,
-                Dataset::Mnist => 60_000.0,
+            let all = match (self.images, self.dataset) {
+                (0, Dataset::Digits) => 1197.0,
+                (0, Dataset::Mnist) => 60_000.0,
+                (images, _) => images as f64,
             };
             *inner = InnerLoop { burn_in: 0, ..*inner }.at_temperature(1.0 / all);
         }

@@ -35,7 +35,7 @@ fn digit(task: &Invariance, context: &Context) -> (Vec<f32>, usize) {
         let number = images.labels.iter().position(|label| *label == 4)?;
         images.pixels.get(number * size..(number + 1) * size).map(|pixels| (pixels.to_vec(), images.side))
     };
-    let parts = Parts::of(task.dataset, super::Transformation::None, 0.0, 1, context).ok();
+    let parts = Parts::of(task.dataset, super::Transformation::None, 0.0, [0, 1], context).ok();
     parts.and_then(|parts| of(&parts.train)).unwrap_or_else(|| {
         let digits = Digits::all();
         (digits.pixels[4 * 64..5 * 64].to_vec(), 8)

@@ -86,7 +86,7 @@ fn settings_that_make_no_experiment_are_refused_in_one_sentence() {
 fn images_are_split_by_the_seed_and_transformed_alike_in_all_splits() {
     let parts = |seed| {
         let context = Context { seed, ..f64s() };
-        Parts::of(Dataset::Digits, Transformation::Rotated90, 0.2, 0, &context).unwrap()
+        Parts::of(Dataset::Digits, Transformation::Rotated90, 0.2, [0, 0], &context).unwrap()
     };
     let (one, other) = (parts(0), parts(1));
     assert_eq!([&one.train, &one.validation, &one.test].map(Images::count), [958, 239, 600]);

@@ -8,6 +8,7 @@ pub use polynomial::{COEFFICIENTS, FirstLoss, polynomial, value};
 pub use problem::MEASURES;
 
 use crate::photographs::digits;
+use bilevel::graph::tree::TreeOf;
 use bilevel::optimizers::{Adam, InnerOptimizer};
 use bilevel::{Array, DType, Error, InnerLoop, Key, Problem, Result, Tensor, Variable};
 use bilevel_data::datasets::{cifar10, cifar100};
@@ -72,6 +73,8 @@ pub struct LearnedLoss {
     pub batch: usize,
     /// learning rate of the inner loop by default
     pub learning_rate: f64,
+    /// weight decay of the network
+    pub decay: f64,
     /// train with cross entropy instead, whatever λ is, to compare with
     pub plain: bool,
 }
@@ -89,6 +92,7 @@ impl Default for LearnedLoss {
             augment: true,
             batch: 32,
             learning_rate: 0.02,
+            decay: 0.0,
             plain: false,
         }
     }
@@ -114,6 +118,9 @@ impl LearnedLoss {
             if count == 0 {
                 return Err(Error::setting(name, 0_usize, "at least 1"));
             }
+        }
+        if !(self.decay >= 0.0 && self.decay.is_finite()) {
+            return Err(Error::setting("decay", self.decay, "0 or more"));
         }
         if !(self.validation > 0.0 && self.validation < 1.0) {
             return Err(Error::setting("validation", self.validation, "between 0 and 1"));
@@ -223,7 +230,7 @@ impl Task for LearnedLoss {
         match self.network {
             SmallNetwork::Mlp => {
                 let count = channels * height * width;
-                let model = MlpConfig::relu([count, self.hidden, classes]).build()?;
+                let model = decayed(MlpConfig::relu([count, self.hidden, classes]).build()?, self.decay)?;
                 let forward = Arc::new(move |_: &bilevel::Scope, net: &Mlp<Tensor>, x: Tensor| {
                     net.forward(x.reshape([x.dim(0), count]))
                 });
@@ -231,13 +238,13 @@ impl Task for LearnedLoss {
                     .problem()
             }
             SmallNetwork::Alexnet => {
-                let model = AlexNetConfig::for_32x32(classes).build()?;
+                let model = decayed(AlexNetConfig::for_32x32(classes).build()?, self.decay)?;
                 let forward = Arc::new(|_: &bilevel::Scope, net: &AlexNet<Tensor>, x| net.forward(x));
                 Ingredients { model, forward, parts, normalisation, coefficients, batch, augment, plain, dtype }
                     .problem()
             }
             SmallNetwork::WideResnet => {
-                let model = WideResNetConfig::new(28, 10, classes).build()?;
+                let model = decayed(WideResNetConfig::new(28, 10, classes).build()?, self.decay)?;
                 let forward =
                     Arc::new(|s: &bilevel::Scope, net: &WideResNet<Tensor>, x| net.forward(x, Statistics::Tracked(s)));
                 Ingredients { model, forward, parts, normalisation, coefficients, batch, augment, plain, dtype }
@@ -273,6 +280,11 @@ impl Task for LearnedLoss {
             Section::Table(loss_table(self.classes(), &losses)),
         ]
     }
+}
+
+/// A network whose trained leaves are pulled towards 0.
+fn decayed<M: TreeOf<Variable>>(model: M, decay: f64) -> Result<M> {
+    model.try_map_named(|_, leaf| Ok(if leaf.is_trained() { leaf.clone().weight_decay(decay) } else { leaf.clone() }))
 }
 
 /// The loss where the right class has this probability and all others share the rest.

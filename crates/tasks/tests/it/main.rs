@@ -2,4 +2,5 @@
 
 mod advice;
 mod applicability;
+mod held_out_switches;
 mod pictures;

@@ -1,6 +1,6 @@
 //! The outcome of every way to regularise, on every split.
 
-use super::{BOTH, NONE, SHARED, Scale, Scores, afresh, both, learning, none, shared};
+use super::{BOTH, EVIDENCE, NONE, SHARED, Scale, Scores, afresh, both, evidence, learning, none, shared};
 use bilevel::Result;
 use bilevel_run::Finished;
 use bilevel_run::price::price;
@@ -24,7 +24,7 @@ pub struct Point {
 /// The outcome of one way to regularise, on one split.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// [`NONE`], [`SHARED`], [`BOTH`] or the name of a method.
+    /// [`NONE`], [`SHARED`], [`BOTH`], [`EVIDENCE`] or the name of a method.
     pub name: &'static str,
     /// The split.
     pub split: u64,
@@ -108,6 +108,8 @@ impl Outcome {
                 });
             }
             trials.push(plain(BOTH, &both(split), done.measured(&both(split))?, search + training));
+            let cost = search + scale.budget + training;
+            trials.push(plain(EVIDENCE, &evidence(split), done.measured(&evidence(split))?, cost));
         }
         Ok(Outcome { scale: scale.clone(), trials })
     }

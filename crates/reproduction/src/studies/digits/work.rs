@@ -2,9 +2,11 @@
 //! hypergradient.
 
 use super::METHODS;
-use bilevel::{Array, DType, Key, Method, Result, Session};
+use bilevel::methods::{AnyMethod, Evidence};
+use bilevel::optimizers::Adam;
+use bilevel::{Array, DType, Driver, Key, Method, Result, Session, Tree};
 use bilevel_run::price::price;
-use bilevel_run::{Config, Measure, Place, Recipe};
+use bilevel_run::{Config, Context, Measure, Place, Recipe, Task};
 use bilevel_tasks::digits::{Digits, SHAPE, Score, Split};
 use bilevel_tasks::{DigitsL2, trained};
 use serde::{Deserialize, Serialize};
@@ -116,5 +118,33 @@ impl Measure for Prices {
             Ok(price(found.oracles, setting.passes()))
         };
         METHODS.iter().map(one).collect()
+    }
+}
+
+/// Penalties that the evidence finds on all labelled digits, and a classifier trained with them on these digits.
+#[derive(Clone, Debug, Serialize)]
+pub struct ByEvidence {
+    /// The training, but for the penalties; its task says where these start.
+    pub training: Training,
+    /// Outer iterations.
+    pub iterations: u32,
+    /// The rate of λ, by Adam.
+    pub rate: f64,
+}
+
+impl Measure for ByEvidence {
+    type Found = Scores;
+
+    fn take(&self, place: &Place) -> Result<Scores> {
+        let Training { task, split, .. } = &self.training;
+        let context = Context { seed: *split, dtype: DType::F32, evidence: true, ..Context::default() };
+        let problem = Task::build(task, &context)?;
+        let (mut method, mut inner) = (AnyMethod::Evidence(Evidence::default()), Task::defaults(task).inner);
+        task.tune(&mut method, &mut inner);
+        let driver = Driver::new(&problem, method).inner(inner).executor(place.executor.clone()).seed(*split);
+        let driver = driver.optimizer(Adam::default()).rate(self.rate).iterations(self.iterations).diagnose_every(0);
+        let found = driver.stop_signal(place.signal.clone()).run()?;
+        let penalties = found.lambda.leaves().into_iter().flat_map(Array::to_f64).collect();
+        Training { penalties, both: true, ..self.training.clone() }.take(place)
     }
 }

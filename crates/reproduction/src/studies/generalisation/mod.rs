@@ -1,58 +1,32 @@
-//! Do learned hyperparameters generalise? Ways to choose thousands of penalties, on the same number of labelled rows.
+//! Do learned hyperparameters generalise? Ways to choose penalties, weights of rows, ranges and rates, on the same labelled rows.
 //!
 //! Every row of a table is trained and tuned on the same n labelled rows of a dataset, and judged on other rows; what is shown is the mean
-//! over splits of its difference to *one penalty tuned by five folds, trained on all n rows*, with its standard error.
+//! over splits of its difference to *one value tuned by five folds, trained on all n rows*, with its standard error.
 
+mod cases;
 mod ways;
 
 use bilevel::Result;
 use bilevel_report::{Column, Table};
 use bilevel_run::statistics::mean_sd;
 use bilevel_run::{Findings, Finished, Item, Plan, Row, Study, Verdict, label};
-use bilevel_tasks::{FewRows, RowSource};
-use ways::{BASELINES, OURS, WAYS, Way, Work};
+use cases::{Case, cases};
+use ways::{Kind, REFERENCE, Score, WAYS, Way, Work};
 
 const NAME: &str = "generalisation";
-/// What all are compared with.
-const REFERENCE: &str = "one tuned by folds, all rows";
+/// A difference of this many standard errors counts.
+const ERRORS: f64 = 2.0;
 
-/// A dataset with few labelled rows.
-struct Case {
-    name: &'static str,
-    task: FewRows,
-}
-
-/// All cases; in quick form those on embedded digits, with fewer rows.
-fn cases(plan: &Plan) -> Vec<Case> {
-    let case = |name, source, rows, hidden| {
-        let task = FewRows { source, rows, hidden, test: 1000, start: -5.0 };
-        Case { name, task }
-    };
-    let digits = plan.choose(60, 200);
-    let mut all = vec![case("digits, 640 λ", RowSource::Digits, digits, 0)];
-    if !plan.is_quick() {
-        all.push(case("digits, network, 1200 λ", RowSource::Digits, 300, 16));
-    }
-    if !plan.is_quick() && plan.data.is_some() {
-        all.extend([
-            case("a9a, 123 λ", RowSource::A9a, 400, 0),
-            case("ijcnn1, 22 λ", RowSource::Ijcnn1, 300, 0),
-            case("heart, 13 λ", RowSource::Heart, 80, 0),
-            case("abalone, 8 λ", RowSource::Abalone, 100, 0),
-            case("breast cancer, 30 λ", RowSource::BreastCancer, 100, 0),
-            case("wine, 39 λ", RowSource::Wine, 60, 0),
-            case("MNIST, 7840 λ", RowSource::Mnist, 300, 0),
-        ]);
-    }
-    all
-}
-
-fn splits(plan: &Plan) -> u64 {
-    plan.choose(2, 5)
-}
+/// What each way that applies to a case has found, split by split.
+type Scores<'a> = Vec<(&'a Way, Vec<Score>)>;
 
 fn item(case: &Case, way: &Way, split: u64) -> String {
     label(&format!("{} {} {split}", case.name, way.name))
+}
+
+/// The ways that apply to a case.
+fn ways_of(case: &Case) -> impl Iterator<Item = &'static Way> {
+    WAYS.iter().filter(|way| way.applies(&case.learned, case.variations))
 }
 
 /// The study.
@@ -70,13 +44,13 @@ impl Study for Generalisation {
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
         let mut items = vec![];
         for case in cases(plan) {
-            for split in 0..splits(plan) {
-                for way in &WAYS {
+            for split in 0..case.splits {
+                for way in ways_of(&case) {
                     let work = Work {
-                        task: case.task.clone(),
+                        learned: case.learned.clone(),
                         way: way.name.into(),
                         split: plan.seed + split,
-                        iterations: plan.choose(60, 200),
+                        iterations: case.iterations,
                         steps: plan.choose(100, 400),
                     };
                     items.push(Item::measure(item(&case, way, split), work));
@@ -88,41 +62,24 @@ impl Study for Generalisation {
 
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
         let (mut rows, mut tables, mut said) = (vec![], vec![], vec![]);
-        let (mut wins, mut losses) = (vec![], vec![]);
-        for case in cases(plan) {
-            let of = |way: &Way| -> Result<Vec<ways::Score>> {
-                (0..splits(plan)).map(|split| done.measured(&item(&case, way, split))).collect()
+        let mut tally = Tally::default();
+        let all = cases(plan);
+        for case in &all {
+            let of = |way: &Way| -> Result<Vec<Score>> {
+                (0..case.splits).map(|split| done.measured(&item(case, way, split))).collect()
             };
-            let all: Vec<(&Way, Vec<ways::Score>)> =
-                WAYS.iter().map(|way| Ok((way, of(way)?))).collect::<Result<_>>()?;
-            let reference = all.iter().find(|(way, _)| way.name == REFERENCE).map(|(_, scores)| scores.clone());
+            let scores: Scores = ways_of(case).map(|way| Ok((way, of(way)?))).collect::<Result<_>>()?;
+            let reference = scores.iter().find(|(way, _)| way.name == REFERENCE).map(|(_, scores)| scores.clone());
             let reference = reference.unwrap_or_default();
-            for (way, scores) in &all {
-                rows.extend(shown(&case, way, scores, &reference, plan));
+            for (way, found) in &scores {
+                rows.extend(shown(case, way, found, &reference, plan));
             }
-            let (best, base) = (least(&all, &OURS), least(&all, &BASELINES));
-            if let (Some((ours, ours_scores)), Some((base, base_scores))) = (best, base) {
-                let (mean, error) = paired(&losses_of(ours_scores), &losses_of(base_scores));
-                said.push(format!(
-                    "{}: the best of our ways is {}, its test loss differs by {mean:+.4} ± {error:.4} from that of the \
-                     best baseline, {}.",
-                    case.name, ours.name, base.name
-                ));
-                match () {
-                    _ if mean < -2.0 * error => wins.push(case.name),
-                    _ if mean > 2.0 * error => losses.push(case.name),
-                    _ => {}
-                }
-            }
-            tables.push(table(&case, &all, &reference));
+            said.extend(tally.add(case, &scores, &reference));
+            tables.push(table(case, &scores, &reference));
         }
-        let count = cases(plan).len();
-        said.push(format!(
-            "Better than the best baseline by more than two standard errors on {} of {count} tasks, worse on {}. Both bests are chosen \
-             by test loss.",
-            wins.len(),
-            losses.len()
-        ));
+        tables.insert(0, tally.table(all.len()));
+        rows.extend(tally.rows());
+        said.push(tally.sentence(all.len()));
         if !plan.is_quick() && plan.data.is_none() {
             said.push("All but the digits need files: say where they are with --data DIR.".into());
         }
@@ -130,11 +87,113 @@ impl Study for Generalisation {
     }
 }
 
-fn losses_of(scores: &[ways::Score]) -> Vec<f64> {
+/// How often the best of our ways, and each of them, is better or worse than a baseline by more than two standard errors.
+#[derive(Default)]
+struct Tally {
+    /// The best of our ways against the best baseline.
+    best: [Vec<&'static str>; 2],
+    /// Each of the others against the reference.
+    each: Vec<(&'static Way, [usize; 2], usize)>,
+}
+
+impl Tally {
+    /// Takes in a case; a sentence on it.
+    fn add(&mut self, case: &Case, scores: &Scores<'static>, reference: &[Score]) -> Option<String> {
+        for (way, found) in scores.iter().filter(|(way, _)| way.kind != Kind::Variation && way.name != REFERENCE) {
+            let verdict = Standing::of(paired(&losses_of(found), &losses_of(reference)));
+            if !self.each.iter().any(|(known, ..)| known.name == way.name) {
+                self.each.push((way, [0, 0], 0));
+            }
+            for (_, counts, of) in self.each.iter_mut().filter(|(known, ..)| known.name == way.name) {
+                counts[0] += usize::from(verdict == Standing::Better);
+                counts[1] += usize::from(verdict == Standing::Worse);
+                *of += 1;
+            }
+        }
+        let (ours, ours_scores) = least(scores, Kind::Ours)?;
+        let (base, base_scores) = least(scores, Kind::Baseline)?;
+        let (mean, error) = paired(&losses_of(ours_scores), &losses_of(base_scores));
+        match Standing::of((mean, error)) {
+            Standing::Better => self.best[0].push(case.name),
+            Standing::Worse => self.best[1].push(case.name),
+            Standing::Equal => {}
+        }
+        Some(format!(
+            "{}: the best of our ways is '{}', its test loss differs by {mean:+.4} ± {error:.4} from that of the best baseline, \
+             '{}'.",
+            case.name, ours.name, base.name
+        ))
+    }
+
+    fn sentence(&self, count: usize) -> String {
+        let [better, worse] = &self.best;
+        let named = |names: &[&str]| if names.is_empty() { String::new() } else { format!(" ({})", names.join("; ")) };
+        format!(
+            "The best of our ways is better than the best baseline by more than two standard errors on {} of {count} cases{}, and \
+             worse on {}{}. Both are chosen by their mean test loss, case by case.",
+            better.len(),
+            named(better),
+            worse.len(),
+            named(worse)
+        )
+    }
+
+    fn table(&self, count: usize) -> Table {
+        let row = |(way, [better, worse], of): &(&'static Way, [usize; 2], usize)| {
+            vec![way.name.to_string(), better.to_string(), worse.to_string(), of.to_string()]
+        };
+        Table {
+            columns: vec![
+                Column::text("λ"),
+                Column::numeric("better"),
+                Column::numeric("worse"),
+                Column::numeric("cases"),
+            ],
+            rows: self.each.iter().map(row).collect(),
+            caption: format!(
+                "Test loss of each way against that of {REFERENCE}: cases, of {count}, on which it is better or worse by more \
+                 than two standard errors"
+            ),
+        }
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let [better, worse] = self.best.each_ref().map(|names| names.len() as f64);
+        let mut rows = vec![
+            Row::new(NAME, "the best of our ways", "cases better than the best baseline", better),
+            Row::new(NAME, "the best of our ways", "cases worse than the best baseline", worse),
+        ];
+        for (way, [better, worse], _) in &self.each {
+            rows.push(Row::new(NAME, way.name, "cases better than one tuned by folds", *better as f64));
+            rows.push(Row::new(NAME, way.name, "cases worse than one tuned by folds", *worse as f64));
+        }
+        rows
+    }
+}
+
+/// Whether a difference of losses is no chance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Better,
+    Equal,
+    Worse,
+}
+
+impl Standing {
+    fn of((mean, error): (f64, f64)) -> Self {
+        match () {
+            _ if mean < -ERRORS * error => Standing::Better,
+            _ if mean > ERRORS * error => Standing::Worse,
+            _ => Standing::Equal,
+        }
+    }
+}
+
+fn losses_of(scores: &[Score]) -> Vec<f64> {
     scores.iter().map(|score| score.loss).collect()
 }
 
-fn errors_of(scores: &[ways::Score]) -> Vec<f64> {
+fn errors_of(scores: &[Score]) -> Vec<f64> {
     scores.iter().map(|score| score.error).collect()
 }
 
@@ -145,18 +204,18 @@ fn paired(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
     (mean, sd / (off.len() as f64).sqrt())
 }
 
-/// The way of these with the least mean test loss.
-fn least<'a>(all: &'a [(&'a Way, Vec<ways::Score>)], names: &[&str]) -> Option<(&'a Way, &'a [ways::Score])> {
-    let mean = |scores: &[ways::Score]| mean_sd(&losses_of(scores)).0;
-    let known = all.iter().filter(|(way, _)| names.contains(&way.name));
+/// The way of this kind with the least mean test loss.
+fn least<'a>(all: &'a Scores<'static>, kind: Kind) -> Option<(&'static Way, &'a [Score])> {
+    let mean = |scores: &[Score]| mean_sd(&losses_of(scores)).0;
+    let known = all.iter().filter(|(way, _)| way.kind == kind);
     let best = known.min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)))?;
     Some((best.0, &best.1))
 }
 
-fn shown(case: &Case, way: &Way, scores: &[ways::Score], reference: &[ways::Score], plan: &Plan) -> Vec<Row> {
+fn shown(case: &Case, way: &Way, scores: &[Score], reference: &[Score], plan: &Plan) -> Vec<Row> {
     let seeds = scores.len() as u32;
     let mut rows = vec![];
-    for (metric, of) in [("test loss", losses_of as fn(&[ways::Score]) -> Vec<f64>), ("test error", errors_of)] {
+    for (metric, of) in [("test loss", losses_of as fn(&[Score]) -> Vec<f64>), ("test error", errors_of)] {
         let (ours, theirs) = (of(scores), of(reference));
         let (mean, sd) = mean_sd(&ours);
         rows.push(Row::new(NAME, way.name, metric, mean).setting(case.name).over(sd, seeds));
@@ -164,17 +223,19 @@ fn shown(case: &Case, way: &Way, scores: &[ways::Score], reference: &[ways::Scor
         let row = Row::new(NAME, way.name, format!("{metric} less that of {REFERENCE}"), difference);
         let verdict = match () {
             _ if plan.is_quick() || way.name == REFERENCE || metric != "test loss" => Verdict::NotClaimed,
-            _ if difference < -2.0 * error => Verdict::Better,
+            _ if difference < -ERRORS * error => Verdict::Better,
             _ => Verdict::NotClaimed,
         };
         // Spread over splits, so that it has the standard error that is said.
         rows.push(row.setting(case.name).over(error * f64::from(seeds).sqrt(), seeds).verdict(verdict));
+        let name = format!("standard error of the difference in {metric}");
+        rows.push(Row::new(NAME, way.name, name, error).setting(case.name));
     }
     rows
 }
 
-fn table(case: &Case, all: &[(&Way, Vec<ways::Score>)], reference: &[ways::Score]) -> Table {
-    let line = |(way, scores): &(&Way, Vec<ways::Score>)| {
+fn table(case: &Case, all: &Scores, reference: &[Score]) -> Table {
+    let line = |(way, scores): &(&Way, Vec<Score>)| {
         let (loss, error) = (losses_of(scores), errors_of(scores));
         let cell = |of: (f64, f64), digits: usize| format!("{:+.digits$} ± {:.digits$}", of.0, of.1);
         let seconds = scores.iter().map(|score| score.seconds).sum::<f64>() / scores.len().max(1) as f64;
@@ -203,6 +264,11 @@ fn table(case: &Case, all: &[(&Way, Vec<ways::Score>)], reference: &[ways::Score
             Column::numeric("seconds"),
         ],
         rows: all.iter().map(line).collect(),
-        caption: format!("{}, {} labelled rows; differences to {REFERENCE}", case.name, case.task.rows),
+        caption: format!(
+            "{}, {} labelled rows, {} splits; differences to {REFERENCE}",
+            case.name,
+            case.learned.rows(),
+            case.splits
+        ),
     }
 }

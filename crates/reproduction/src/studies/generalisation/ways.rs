@@ -1,92 +1,114 @@
 //! The ways to choose λ, each on the same labelled rows: what is learned from which rows, and what is trained on at the end.
 
+use super::cases::{Learned, Pattern};
 use bilevel::graph::Executor;
-use bilevel::methods::{Evidence, LangevinAdjoint};
-use bilevel::optimizers::{Adam, InnerOptimizer, Momentum, Schedule};
-use bilevel::splits::Guard;
-use bilevel::{Array, Driver, InnerLoop, Key, Method, Named, Outcome, Problem, Result, State, Tree};
-use bilevel_run::{Context, Measure, Place, Task};
-use bilevel_tasks::FewRows;
+use bilevel::methods::{AnyMethod, Evidence};
+use bilevel::optimizers::{Adam, Schedule};
+use bilevel::splits::{Guard, Paired, Part, RowLosses};
+use bilevel::training::{Trained, Trainer};
+use bilevel::{Array, Driver, InnerLoop, Key, Named, Outcome, Problem, Result, Session, State, Tree, Variable};
+use bilevel_run::{Context, Kept, Measure, Place};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// A way to choose λ.
 pub(super) struct Way {
     pub name: &'static str,
+    pub kind: Kind,
     take: fn(&Bench) -> Result<Score>,
 }
 
-/// Ways without hypergradients.
-pub(super) const BASELINES: [&str; 3] =
-    ["no penalty, all rows", "one tuned on the split, half the rows", "one tuned by folds, all rows"];
-/// Ways that this library adds.
-pub(super) const OURS: [&str; 7] = [
-    "guard, all rows",
-    "folds and guard, all rows",
-    "shrinkage and guard, all rows",
-    "folds, shrinkage and guard, all rows",
-    "one by evidence, all rows",
-    "each by evidence, all rows",
-    "each by evidence, shrunk, all rows",
+/// What a way is for the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Without hypergradients.
+    Baseline,
+    /// What a run does without any of what this library adds.
+    Plain,
+    /// What this library adds.
+    Ours,
+    /// A part of it left out or changed, to see what it does.
+    Variation,
+}
+
+/// What all are compared with.
+pub(super) const REFERENCE: &str = "one tuned by folds, all rows";
+
+pub(super) const WAYS: [Way; 19] = [
+    way("none, all rows", Kind::Baseline, |b| b.score_on_all(&b.alike(&b.learned.none())?, 1.0)),
+    way("one tuned on the split, half the rows", Kind::Baseline, |b| b.score(&b.problem, &b.alike(&b.tuned()?)?)),
+    way(REFERENCE, Kind::Baseline, |b| b.score_on_all(&b.alike(&b.tuned_by_folds()?)?, IN_FOLDS)),
+    way("learned on the split, half the rows", Kind::Plain, |b| {
+        b.score(&b.problem, &b.learn(&b.problem, NO_GUARD, &b.tuned()?)?.lambda)
+    }),
+    way("learned on the split, all rows", Kind::Plain, |b| {
+        b.score_on_all(&b.learn(&b.problem, NO_GUARD, &b.tuned()?)?.lambda, 0.5)
+    }),
+    way("guard, all rows", Kind::Ours, |b| {
+        b.score_on_all(&b.learn(&b.held_out()?, Guard::default(), &b.tuned()?)?.lambda, 0.5)
+    }),
+    way("folds, all rows", Kind::Plain, |b| {
+        b.score_on_all(&b.learn(&b.problem.folded(FOLDS, 0.0, b.work.split)?, NO_GUARD, &b.tuned()?)?.lambda, IN_FOLDS)
+    }),
+    way("folds and guard, all rows", Kind::Ours, |b| {
+        b.score_on_all(&b.learn(&b.folded()?, Guard::default(), &b.tuned()?)?.lambda, IN_FOLDS)
+    }),
+    way("shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk(&b.held_out()?, &b.tuned()?)?, 0.5)),
+    way("folds, shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk_by_folds()?, IN_FOLDS)),
+    way("all of it, or one tuned if that is no worse", Kind::Ours, |b| b.score_on_all(&b.all_of_it()?, IN_FOLDS)),
+    way("one by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, Some(TIED))?, 1.0)),
+    way("each by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, None)?, 1.0)),
+    way("each by evidence, shrunk, all rows", Kind::Ours, |b| {
+        b.score_on_all(&b.by_evidence(&b.evidence()?, Some(APART))?, 1.0)
+    }),
+    way("each by evidence, its spread by folds, all rows", Kind::Ours, |b| {
+        b.score_on_all(&b.evidence_by_folds()?, IN_FOLDS)
+    }),
+    way("learned, mean of the last half, all rows", Kind::Variation, |b| b.score_on_all(&b.averaged()?, 0.5)),
+    way("learned by minibatches of 16, all rows", Kind::Variation, |b| {
+        let few = b.learned.in_minibatches(16).task().build(&b.context)?;
+        b.score_on_all(&b.learn(&few, NO_GUARD, &b.tuned()?)?.lambda, 0.5)
+    }),
+    way("learned at the temperature 1/n, all rows", Kind::Variation, |b| b.score_on_all(&b.at_temperature(1.0)?, 0.5)),
+    way("learned at the temperature 0.1/n, all rows", Kind::Variation, |b| {
+        b.score_on_all(&b.at_temperature(0.1)?, 0.5)
+    }),
 ];
 
-pub(super) const WAYS: [Way; 11] = [
-    Way { name: BASELINES[0], take: |bench| bench.score_on_all(&bench.one(LOWEST)?, 1.0) },
-    Way { name: BASELINES[1], take: |bench| bench.score(&bench.problem, &bench.one(bench.tuned()?)?) },
-    Way {
-        name: BASELINES[2],
-        take: |bench| {
-            let folds = bench.problem.folds(FOLDS, bench.work.split)?;
-            bench.score_on_all(&bench.one(bench.tuned_on(&folds)?)?, IN_FOLDS)
-        },
-    },
-    Way {
-        name: "learned on the split, half the rows",
-        take: |bench| bench.score(&bench.problem, &bench.learned(&bench.problem, NO_GUARD)?.lambda),
-    },
-    Way {
-        name: OURS[0],
-        take: |bench| {
-            let found = bench.learned(&bench.held_out()?, Guard::default())?;
-            bench.score_on_all(&found.lambda, 0.5)
-        },
-    },
-    Way {
-        name: OURS[1],
-        take: |bench| {
-            let found = bench.learned(&bench.folded()?, Guard::default())?;
-            bench.score_on_all(&found.lambda, IN_FOLDS)
-        },
-    },
-    Way { name: OURS[2], take: |bench| bench.score_on_all(&bench.shrunk(&bench.held_out()?)?, 0.5) },
-    Way { name: OURS[3], take: |bench| bench.score_on_all(&bench.shrunk(&bench.folded()?)?, IN_FOLDS) },
-    Way { name: OURS[4], take: |bench| bench.score_on_all(&bench.by_evidence(Some(TIED))?, 1.0) },
-    Way { name: OURS[5], take: |bench| bench.score_on_all(&bench.by_evidence(None)?, 1.0) },
-    Way { name: OURS[6], take: |bench| bench.score_on_all(&bench.by_evidence(Some(APART))?, 1.0) },
-];
+const fn way(name: &'static str, kind: Kind, take: fn(&Bench) -> Result<Score>) -> Way {
+    Way { name, kind, take }
+}
+
+impl Way {
+    /// Whether it can be taken there.
+    pub fn applies(&self, learned: &Learned, variations: bool) -> bool {
+        let by_evidence = self.name.contains("by evidence");
+        (self.kind != Kind::Variation || variations) && (!by_evidence || learned.has_evidence())
+    }
+}
 
 const FOLDS: usize = 5;
 /// The share of the rows that a training of a fold sees.
 const IN_FOLDS: f64 = 1.0 - 1.0 / FOLDS as f64;
 const HELD_OUT: f64 = 0.2;
 const NO_GUARD: Guard = Guard { every: 0, patience: 0 };
-/// The logarithm of no penalty.
-const LOWEST: f64 = -12.0;
-/// Logarithms of one penalty for all weights, the largest first.
-const GRID: [f64; 11] = [0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0, -9.0, -10.0];
-/// How far apart logarithms of penalties may be; that with the least held-out loss is taken.
-const DEVIATIONS: [f64; 3] = [0.1, 0.4, 1.6];
+/// A training that goes on from that of a neighbour on the grid takes this many times fewer steps.
+const ON_FROM_A_NEIGHBOUR: usize = 5;
+/// Splits of which what several ways begin with is kept.
+const KEPT_SPLITS: usize = 4;
 /// Next to not apart, and the width of a broad prior.
 const TIED: f64 = 0.01;
 const APART: f64 = 1.0;
-/// The rate of λ.
-const RATE: f64 = 0.1;
+/// How much of a pattern is taken, besides nothing of it.
+const SPREADS: [f64; 2] = [0.5, 1.0];
+/// The same where the pattern is multiplied.
+const FACTORS: [f64; 4] = [1.0, 2.0, 3.0, 4.0];
 
 /// One way on one split.
 #[derive(Clone, Serialize)]
 pub(super) struct Work {
-    pub task: FewRows,
+    pub learned: Learned,
     pub way: String,
     pub split: u64,
     /// Outer iterations.
@@ -108,10 +130,12 @@ impl Measure for Work {
 
     fn take(&self, place: &Place) -> Result<Score> {
         let began = Instant::now();
-        let context = Context { seed: self.split, data: place.data.clone(), ..Context::default() };
-        let problem = Task::build(&self.task, &context)?;
+        let dtype = self.learned.task().defaults().dtype;
+        let context = Context { seed: self.split, data: place.data.clone(), dtype, ..Context::default() };
+        let problem = self.learned.task().build(&context)?;
         let all = problem.on_all_rows()?;
-        let bench = Bench { work: self, context, problem, all, executor: place.executor.clone() };
+        let learned = &self.learned;
+        let bench = Bench { work: self, learned, context, problem, all, executor: place.executor.clone() };
         let way = WAYS.iter().find(|way| way.name == self.way);
         let way = way.ok_or_else(|| bilevel::Error::other(format!("there is no way '{}'", self.way)))?;
         let score = (way.take)(&bench)?;
@@ -122,6 +146,7 @@ impl Measure for Work {
 /// A split, and what is trained on it.
 struct Bench<'a> {
     work: &'a Work,
+    learned: &'a Learned,
     context: Context,
     problem: Problem,
     /// The same with all labelled rows for training.
@@ -138,9 +163,14 @@ impl Bench<'_> {
         self.problem.folded(FOLDS, HELD_OUT, self.work.split)
     }
 
-    /// One logarithm for all penalties.
-    fn one(&self, value: f64) -> Result<Named<Array>> {
-        self.filled(&self.problem, |_| value)
+    /// The same rows, judged by the evidence.
+    fn evidence(&self) -> Result<Problem> {
+        self.learned.task().build(&Context { evidence: true, ..self.context.clone() })
+    }
+
+    /// One value for each leaf of λ, or for all.
+    fn alike(&self, values: &[f64]) -> Result<Named<Array>> {
+        self.filled(&self.problem, |leaf| values[leaf % values.len()])
     }
 
     /// λ of a problem with one value in each leaf.
@@ -154,111 +184,239 @@ impl Bench<'_> {
     /// How λ does on test rows after a training by this problem.
     fn score(&self, problem: &Problem, lambda: &Named<Array>) -> Result<Score> {
         let trained = self.train(problem, lambda)?.measures;
-        let number = |name: &str| trained.get(name).copied().unwrap_or(f64::NAN);
-        Ok(Score { loss: number("test loss"), error: number("test error"), seconds: 0.0 })
+        let number = |name: &str| trained.get(name).copied();
+        let error = number("test error").or_else(|| number("test accuracy").map(|right| 1.0 - right));
+        let loss = number("test loss").unwrap_or(f64::NAN);
+        Ok(Score { loss, error: error.unwrap_or(f64::NAN), seconds: 0.0 })
     }
 
-    fn train(
-        &self,
-        problem: &Problem,
-        lambda: &Named<Array>,
-    ) -> Result<bilevel::training::Trained<Named<bilevel::Variable>>> {
-        let optimizer = InnerOptimizer::Momentum(Momentum::default());
-        let inner = self.task_loop();
-        let training = problem.train(lambda).step(0.5 * inner.step).steps(self.work.steps).optimizer(optimizer);
+    fn train(&self, problem: &Problem, lambda: &Named<Array>) -> Result<Trained<Named<Variable>>> {
+        let training = problem.train(lambda).inner(self.learned.last(self.work.steps));
         training.seed(self.work.split).executor(self.executor.clone()).run()
     }
 
     fn task_loop(&self) -> InnerLoop {
-        Task::defaults(&self.work.task).inner
+        self.learned.task().defaults().inner
     }
 
-    /// The same by a training on all labelled rows, where λ is beside a mean over this share of them.
+    /// The same by a training on all labelled rows, where penalties were beside a mean over this share of them.
     fn score_on_all(&self, lambda: &Named<Array>, share: f64) -> Result<Score> {
-        let shifted = lambda.map(|leaf| {
-            let values: Vec<f64> = leaf.to_f64().iter().map(|value| value + share.ln()).collect();
-            Array::from_values(leaf.shape(), &values, leaf.dtype())
-        });
-        let leaves = shifted.into_leaves().into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
-        let names = self.problem.lambda_names().into_iter().map(String::from);
-        self.score(&self.all, &names.zip(leaves).collect())
+        self.score(&self.all, &self.problem.rescaled(lambda, share)?)
     }
 
-    /// The logarithm of one penalty that is best on the validation rows.
-    fn tuned(&self) -> Result<f64> {
-        self.tuned_on(std::slice::from_ref(&self.problem))
+    /// One value for each leaf that is best on the validation rows.
+    fn tuned(&self) -> Result<Vec<f64>> {
+        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.tuned_on(std::slice::from_ref(&self.problem)))?;
+        Ok(found.to_vec())
+    }
+
+    fn tuned_by_folds(&self) -> Result<Vec<f64>> {
+        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.tuned_on(&self.problem.folds(FOLDS, self.work.split)?))?;
+        Ok(found.to_vec())
+    }
+
+    /// Folds, shrinkage and guard from the value that folds have tuned.
+    fn shrunk_by_folds(&self) -> Result<Named<Array>> {
+        static KEPT: Kept<Named<Array>> = Kept::new(KEPT_SPLITS);
+        let found = KEPT.get(self.place(), || self.shrunk(&self.folded()?, &self.tuned_by_folds()?))?;
+        Ok((*found).clone())
+    }
+
+    /// What tells splits of cases apart: several ways begin with the same steps.
+    fn place(&self) -> String {
+        let Work { learned, split, iterations, steps, .. } = self.work;
+        format!("{split} {iterations} {steps} {:?} {:?}", learned.task(), self.context.data)
     }
 
     /// The same by the mean over these divisions.
-    fn tuned_on(&self, problems: &[Problem]) -> Result<f64> {
-        let mut best = (f64::INFINITY, GRID[0]);
-        for value in GRID {
-            let lambda = self.one(value)?;
-            let losses = problems.iter().map(|problem| Ok(self.train(problem, &lambda)?.outer_loss));
-            let loss = losses.sum::<Result<f64>>()?;
-            if loss < best.0 {
-                best = (loss, value);
-            }
+    fn tuned_on(&self, problems: &[Problem]) -> Result<Vec<f64>> {
+        let grid = self.learned.grid();
+        let all: Vec<Named<Array>> = grid.iter().map(|values| self.alike(values)).collect::<Result<_>>()?;
+        let mut sums = vec![0.0; grid.len()];
+        for problem in problems {
+            let losses = self.losses(problem, &all)?;
+            sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
         }
-        Ok(best.1)
+        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
+        Ok(grid[best].clone())
     }
 
-    /// λ from the best single value on.
-    fn learned(&self, problem: &Problem, guard: Guard) -> Result<Outcome> {
-        self.run(problem, LangevinAdjoint::default(), (self.task_loop(), guard), &self.one(self.tuned()?)?)
+    /// The outer loss after a training with each λ. Where θ need not start from scratch, all but the first go on from the last one, with
+    /// fewer steps.
+    fn losses(&self, problem: &Problem, all: &[Named<Array>]) -> Result<Vec<f64>> {
+        let session = Session::new(problem, &*self.executor)?;
+        let key = Key::from_seed(self.work.split);
+        let (state, start) = (session.state(key)?, session.state(key)?);
+        let last = self.learned.last(self.work.steps);
+        let fewer = if self.learned.is_cold() { last.steps } else { (last.steps / ON_FROM_A_NEIGHBOUR).max(1) };
+        let mut first = Trainer::new(&session, last)?;
+        let mut next = Trainer::new(&session, InnerLoop { steps: fewer, ..last })?;
+        let mut evaluator = session.evaluator()?;
+        let mut losses: Vec<f64> = vec![];
+        for lambda in all {
+            state.lambda.write(&lambda.leaves().into_iter().cloned().collect::<Vec<_>>())?;
+            // One that ran away is no place to go on from.
+            if self.learned.is_cold() || losses.last().is_none_or(|loss| !loss.is_finite()) {
+                state.theta.write(&start.theta.arrays()?)?;
+                first.train(&state, key.fold_in(1))?;
+            } else {
+                next.train(&state, key.fold_in(1))?;
+            }
+            losses.push(evaluator.at(&state, key)?[1]);
+        }
+        Ok(losses)
     }
 
-    fn run(
+    /// λ from one value on.
+    fn learn(&self, problem: &Problem, guard: Guard, from: &[f64]) -> Result<Outcome> {
+        let start = self.alike(&self.learned.start(from))?;
+        self.driver(problem, self.learned.method(), (self.task_loop(), guard), &start).run()
+    }
+
+    fn driver(
         &self,
         problem: &Problem,
-        method: impl Method + 'static,
+        method: AnyMethod,
         (inner, guard): (InnerLoop, Guard),
         start: &Named<Array>,
-    ) -> Result<Outcome> {
+    ) -> Driver {
+        let (rate, iterations) = (self.learned.rate(), self.work.iterations);
         let driver = Driver::new(problem, method).inner(inner).guard(guard).seed(self.work.split);
         let driver = driver.executor(self.executor.clone()).start_from(start).diagnose_every(0);
-        let schedule = Schedule::cosine(RATE, self.work.iterations, 0.0);
-        driver.optimizer(Adam::default()).schedule(schedule).iterations(self.work.iterations).run()
+        let driver = driver.cold(self.learned.is_cold()).optimizer(Adam::default());
+        driver.schedule(Schedule::cosine(rate, iterations, 0.0)).iterations(iterations)
     }
 
     /// λ that are pulled towards one value, as strongly as held-out rows want it.
-    fn shrunk(&self, problem: &Problem) -> Result<Named<Array>> {
-        let tuned = self.tuned()?;
-        let mut best: Option<(f64, Named<Array>)> = None;
-        for deviation in DEVIATIONS {
-            let shrunk = problem.shrunk(deviation)?;
-            let start = self.shrunk_start(shrunk.problem(), tuned)?;
-            let method = LangevinAdjoint::default();
-            let found = self.run(shrunk.problem(), method, (self.task_loop(), Guard::default()), &start)?;
-            let loss = found.guard.map_or(f64::INFINITY, |guard| guard.held_out_loss);
-            if best.as_ref().is_none_or(|(least, _)| loss < *least) {
-                best = Some((loss, shrunk.lambda(&found.lambda)?));
-            }
-        }
-        best.map(|(_, lambda)| lambda).ok_or_else(|| bilevel::Error::other("there is no deviation to try"))
+    fn shrunk(&self, problem: &Problem, from: &[f64]) -> Result<Named<Array>> {
+        let found = problem.shrunk_by_held_out_rows(&self.learned.deviations(), |shrunk| {
+            let start = self.shrunk_start(shrunk, &self.learned.start(from))?;
+            self.driver(shrunk, self.learned.method(), (self.task_loop(), Guard::default()), &start).run()
+        })?;
+        Ok(found.lambda)
     }
 
     /// One value as the mean of every group, and no offsets.
-    fn shrunk_start(&self, problem: &Problem, value: f64) -> Result<Named<Array>> {
+    fn shrunk_start(&self, problem: &Problem, values: &[f64]) -> Result<Named<Array>> {
         let groups = problem.lambda_names().len() / 2;
-        self.filled(problem, |leaf| if leaf < groups { value } else { 0.0 })
+        self.filled(problem, |leaf| if leaf < groups { values[leaf % values.len()] } else { 0.0 })
     }
 
-    /// λ by the evidence of all labelled rows, pulled towards one value where a deviation is given.
-    fn by_evidence(&self, deviation: Option<f64>) -> Result<Named<Array>> {
-        let problem = Task::build(&self.work.task, &Context { evidence: true, ..self.context.clone() })?;
-        let inner = InnerLoop { burn_in: 0, ..self.task_loop() }.at_temperature(1.0 / self.work.task.rows as f64);
-        let start = self.work.task.start;
+    /// Folds, shrinkage and guard from the value that folds have tuned; kept if the held-out rows of all folds prefer it to that value by
+    /// more than a standard error.
+    fn all_of_it(&self) -> Result<Named<Array>> {
+        let (folded, one) = (self.folded()?, self.alike(&self.tuned_by_folds()?)?);
+        let found = self.shrunk_by_folds()?;
+        let (ours, theirs) = (self.held_out_losses(&folded, &found)?, self.held_out_losses(&folded, &one)?);
+        let Paired { mean, standard_error } = Paired::of(&ours, &theirs);
+        Ok(if mean < -standard_error { found } else { one })
+    }
+
+    /// The losses of held-out rows after a last training with this λ.
+    fn held_out_losses(&self, problem: &Problem, lambda: &Named<Array>) -> Result<Vec<f64>> {
+        let session = Session::new(problem, &*self.executor)?;
+        let key = Key::from_seed(self.work.split);
+        let state = session.state(key)?;
+        state.lambda.write(&lambda.leaves().into_iter().cloned().collect::<Vec<_>>())?;
+        Trainer::new(&session, self.learned.last(self.work.steps))?.train(&state, key.fold_in(1))?;
+        RowLosses::new(&session, Part::HeldOut)?.at(&state, key)
+    }
+
+    /// λ by the evidence of the rows that this problem trains on, pulled towards one value where a deviation is given.
+    fn by_evidence(&self, problem: &Problem, deviation: Option<f64>) -> Result<Named<Array>> {
+        let inner = InnerLoop { burn_in: 0, ..self.task_loop() }.at_temperature(1.0 / self.learned.rows() as f64);
+        let start = self.learned.start_by_evidence();
         let go = |problem: &Problem, from: &Named<Array>| {
-            Ok::<_, bilevel::Error>(self.run(problem, Evidence::default(), (inner, NO_GUARD), from)?.lambda)
+            let method = AnyMethod::Evidence(Evidence::default());
+            Ok::<_, bilevel::Error>(self.driver(problem, method, (inner, NO_GUARD), from).run()?.lambda)
         };
         match deviation {
-            None => go(&problem, &self.one(start)?),
+            None => go(problem, &self.alike(&start)?),
             Some(deviation) => {
                 let shrunk = problem.shrunk(deviation)?;
-                let found = go(shrunk.problem(), &self.shrunk_start(shrunk.problem(), start)?)?;
-                shrunk.lambda(&found)
+                shrunk.lambda(&go(shrunk.problem(), &self.shrunk_start(shrunk.problem(), &start)?)?)
             }
         }
+    }
+
+    /// The pattern that the evidence finds, around one value and as wide as folds want both: for each fold the pattern comes from its own
+    /// training rows, so that no row chooses twice.
+    fn evidence_by_folds(&self) -> Result<Named<Array>> {
+        let folds = self.problem.folds(FOLDS, self.work.split)?;
+        let of_folds = self.evidence()?.folds(FOLDS, self.work.split)?;
+        let patterns: Vec<Named<Array>> =
+            of_folds.iter().map(|fold| self.by_evidence(fold, None)).collect::<Result<_>>()?;
+        let candidates = self.candidates();
+        let mut sums = vec![0.0; candidates.len()];
+        for (fold, pattern) in folds.iter().zip(&patterns) {
+            let all =
+                candidates.iter().map(|candidate| self.combined(pattern, *candidate)).collect::<Result<Vec<_>>>()?;
+            sums.iter_mut().zip(self.losses(fold, &all)?).for_each(|(sum, loss)| *sum += loss);
+        }
+        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
+        self.combined(&self.by_evidence(&self.evidence()?, None)?, candidates[best])
+    }
+
+    /// One value, and how much of a pattern is added to it or how often it is taken.
+    fn candidates(&self) -> Vec<(f64, f64)> {
+        let values = || self.learned.grid().into_iter().map(|values| values[0]);
+        let alone = values().map(|value| (value, 0.0));
+        match self.learned.pattern() {
+            Pattern::Around => {
+                alone.chain(SPREADS.into_iter().flat_map(|spread| values().map(move |value| (value, spread)))).collect()
+            }
+            Pattern::Times => alone.chain(FACTORS.map(|factor| (0.0, factor))).collect(),
+        }
+    }
+
+    fn combined(&self, pattern: &Named<Array>, (value, spread): (f64, f64)) -> Result<Named<Array>> {
+        let all: Vec<f64> = pattern.leaves().into_iter().flat_map(Array::to_f64).collect();
+        let mean = match self.learned.pattern() {
+            Pattern::Around => all.iter().sum::<f64>() / all.len().max(1) as f64,
+            Pattern::Times => 0.0,
+        };
+        let leaf = |(name, array): (&str, &Array)| {
+            let values: Vec<f64> = array.to_f64().iter().map(|one| value + spread * (one - mean)).collect();
+            Ok((name.to_string(), Array::from_values(array.shape(), &values, array.dtype())?))
+        };
+        pattern.iter().map(leaf).collect()
+    }
+
+    /// The mean of λ over the second half of a run.
+    fn averaged(&self) -> Result<Named<Array>> {
+        let start = self.alike(&self.learned.start(&self.tuned()?))?;
+        let (from, sum) = (self.work.iterations / 2, Arc::new(Mutex::new(vec![])));
+        let shared = sum.clone();
+        let driver = self.driver(&self.problem, self.learned.method(), (self.task_loop(), NO_GUARD), &start);
+        driver
+            .on_iteration(move |iteration, state| {
+                if iteration.number > from
+                    && let Ok(arrays) = state.lambda.arrays()
+                {
+                    let mut sum: std::sync::MutexGuard<Vec<Vec<f64>>> =
+                        shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    sum.resize(arrays.len(), vec![]);
+                    for (sum, array) in sum.iter_mut().zip(arrays) {
+                        sum.resize(array.len(), 0.0);
+                        sum.iter_mut().zip(array.to_f64()).for_each(|(sum, value)| *sum += value);
+                    }
+                }
+            })
+            .run()?;
+        let (sum, count) = (sum.lock().unwrap_or_else(PoisonError::into_inner), f64::from(self.work.iterations - from));
+        let leaf = |((name, array), sum): ((&str, &Array), &Vec<f64>)| {
+            let values: Vec<f64> = sum.iter().map(|sum| sum / count).collect();
+            Ok((name.to_string(), Array::from_values(array.shape(), &values, array.dtype())?))
+        };
+        start.iter().zip(sum.iter()).map(leaf).collect()
+    }
+
+    /// λ learned with inner noise of the temperature `share`/n.
+    fn at_temperature(&self, share: f64) -> Result<Named<Array>> {
+        let start = self.alike(&self.learned.start(&self.tuned()?))?;
+        let inner = self.task_loop().at_temperature(share / self.learned.rows() as f64);
+        Ok(self.driver(&self.problem, self.learned.method(), (inner, NO_GUARD), &start).run()?.lambda)
     }
 }

@@ -14,6 +14,7 @@
 //! determinants. θ is trained with the precisions of its prior: L_T = cross entropy + Σ δ‖θ‖²/(2N).
 
 use bilevel::graph::nn::{cross_entropy, log_softmax};
+use bilevel::splits::Part;
 use bilevel::{Array, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_models::{Linear, Mlp};
 use bilevel_run::Context;
@@ -93,14 +94,12 @@ pub(super) fn evidence(task: &Invariance, context: &Context) -> Result<(Problem,
     let (inner, outer) = (network.clone(), network.clone());
     let minibatch = move |s: &Scope| {
         let rows = s.epochs(count, batch);
-        (s.data("train x").take(rows), s.data("train y").take(rows))
+        (s.data("x").take(rows), s.data("y").take(rows))
     };
     let problem = Problem::builder(lambda, net)
         .dtype(context.dtype)
-        .data("train x", train.x()?)
-        .data("train y", train.y()?)
-        .data("test x", test.x()?)
-        .data("test y", test.y()?)
+        .parts("x", [(Part::Train, train.x()?), (Part::Test, test.x()?)])
+        .parts("y", [(Part::Train, train.y()?), (Part::Test, test.y()?)])
         .inner(move |s, l, net| {
             let (x, y) = minibatch(s);
             let mut loss = cross_entropy(inner.logits(s, l.ranges, net, x), y);
