@@ -175,6 +175,7 @@ pub mod programs {
     pub use crate::compiled::routine::Routine;
     pub use crate::compiled::state::Snapshot;
     pub use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+    pub use crate::problem::traced::Traced;
 }
 
 pub mod splits {

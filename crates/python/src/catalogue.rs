@@ -4,20 +4,27 @@ use crate::error::{self, of};
 use crate::problem::{inner_loop as read_loop, settings};
 use bilevel::Method;
 use bilevel::methods::{check_settings, setting_meaning};
-use bilevel_report::{Axis, Curve, Plot};
+use bilevel_report::{Axis, Curve, Panel, Pictures, Plot};
 use bilevel_run::Registry;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
-/// All methods as JSON: what to know when choosing one, and its settings with their defaults and meanings.
+/// All methods as JSON: what to know when choosing one, and its settings with their defaults and meanings; their types and ranges too, if
+/// they are asked for, which takes longer.
 #[pyfunction]
-pub fn methods() -> PyResult<String> {
+#[pyo3(signature = (ranges=false))]
+pub fn methods(ranges: bool) -> PyResult<String> {
     let registry = Registry::new();
     let one = |known: &bilevel_run::KnownMethod| {
         let own = known.usual().table().iter().filter(|(key, _)| *key != "name");
         let setting = |(key, default): (&String, &Value)| {
             let meaning = setting_meaning(key).unwrap_or_default();
-            json!({"name": key, "default": default, "meaning": meaning, "choices": known.words(key)})
+            let mut row = json!({"name": key, "default": default, "meaning": meaning, "choices": known.words(key)});
+            if ranges {
+                row["type"] = type_of(default).into();
+                row["range"] = range(&registry, known.usual(), key, default).into();
+            }
+            row
         };
         let settings: Vec<Value> = own.map(setting).collect();
         let info = &known.info;
@@ -27,6 +34,35 @@ pub fn methods() -> PyResult<String> {
         })
     };
     Ok(Value::Array(registry.methods().iter().map(one).collect()).to_string())
+}
+
+/// The type of a setting in Python.
+fn type_of(default: &Value) -> &'static str {
+    match default {
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        Value::String(_) => "str",
+        _ => "dict",
+    }
+}
+
+/// Which numbers a setting can be, in the words with which the method refuses another; none if it refuses nothing.
+fn range(registry: &Registry, usual: &bilevel_run::Settings, key: &str, default: &Value) -> Option<String> {
+    let wrong: &[Value] = match type_of(default) {
+        "float" => &[json!(-1.0), json!(0.0), json!(2.0)],
+        "int" => &[json!(0), json!(1)],
+        _ => &[],
+    };
+    wrong.iter().find_map(|value| {
+        let mut settings = usual.clone();
+        settings.set(key, value.clone());
+        let method = registry.read_method(&settings).ok()?;
+        match check_settings(&*method, &method.usual_loop()) {
+            Err(bilevel::Error::Setting { name, must, .. }) if name == key => Some(must.to_string()),
+            _ => None,
+        }
+    })
 }
 
 /// All optimizers as JSON, with their settings and defaults.
@@ -77,4 +113,14 @@ pub fn plot(title: String, x: String, y: String, logarithmic: bool, curves: Vec<
     };
     let y = if logarithmic { Axis::logarithmic(y) } else { Axis::linear(y) };
     Plot { title, x: Axis::linear(x), y, curves: curves.into_iter().map(curve).collect() }.svg()
+}
+
+/// A matrix: its title, rows, columns, and values row by row.
+type Drawing = (String, usize, usize, Vec<f64>);
+
+/// Matrices side by side as SVG, with one scale of colours.
+#[pyfunction]
+pub fn pictures(title: String, panels: Vec<Drawing>) -> String {
+    let panel = |(title, rows, columns, values): Drawing| Panel { title, rows, columns, values };
+    Pictures { title, panels: panels.into_iter().map(panel).collect() }.svg()
 }

@@ -14,6 +14,14 @@ pub fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| bilevel_cli::run_with(&bilevel_cli::everything(), arguments))
 }
 
+/// The 1797 digits that come with the library: pixels from 0 to 1, a row of 64 for each, and labels.
+#[pyfunction]
+pub fn digits(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
+    let digits = bilevel_tasks::digits::Digits::all();
+    let read = |array: bilevel::Result<bilevel::Array>| crate::array::written(py, &array.map_err(error::of)?);
+    Ok((read(digits.x())?, read(digits.y())?))
+}
+
 /// The device of this name; this many threads on the processor, 0 for one for each core.
 pub fn executor(device: &str, threads: usize) -> PyResult<Arc<dyn Executor>> {
     let device = device.parse().map_err(|reason: String| error::setting(reason))?;

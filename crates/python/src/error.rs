@@ -12,11 +12,17 @@ fn class(error: &bilevel::Error) -> &'static str {
             "SettingError"
         }
         Error::NotApplicable { .. } => "NotApplicableError",
-        Error::Shape { .. } | Error::Structure { .. } => "ShapeError",
+        Error::Precision { .. } => "SettingError",
+        Error::Shape { .. } | Error::Structure { .. } | Error::LeafCount { .. } | Error::Type { .. } => "ShapeError",
         Error::Data { .. } | Error::MissingData { .. } | Error::NotFinite { .. } => "DataError",
-        Error::Variable { .. } | Error::Loss { .. } | Error::NamedTwice { .. } | Error::MissingLoss { .. } => {
-            "ProblemError"
-        }
+        Error::Stream { .. } => "StreamError",
+        Error::Variable { .. }
+        | Error::Loss { .. }
+        | Error::NamedTwice { .. }
+        | Error::MissingLoss { .. }
+        | Error::TooMany { .. } => "ProblemError",
+        Error::Diverged { .. } => "DivergenceError",
+        Error::Checkpoint(_) | Error::TreeFile(_) | Error::ForeignState { .. } => "CheckpointError",
         _ => "Error",
     }
 }

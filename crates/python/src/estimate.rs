@@ -2,19 +2,23 @@
 
 use crate::array;
 use crate::error::{self, of};
+use crate::interrupt::interruptible;
 use crate::problem::{inner_loop, named, place};
 use bilevel::graph::Executor;
 use bilevel::methods::PreparedMethod;
+use bilevel::observers::StopSignal;
 use bilevel::programs::Leaves;
 use bilevel::{Array, Key, Method, Problem as Core, Session, State};
 use pyo3::prelude::*;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-/// A compiled method. It keeps what is compiled; every estimate starts from where it is told to.
+/// A compiled method. It keeps what is compiled; every estimate starts from where it is told to. Once Ctrl-C has ended an estimate it is
+/// of no more use.
 #[pyclass(frozen, module = "bilevel._bilevel")]
 pub struct Estimator {
     core: Core,
-    held: Mutex<Held>,
+    signal: StopSignal,
+    held: Mutex<Option<Held>>,
 }
 
 struct Held {
@@ -37,14 +41,15 @@ impl Estimator {
         settings: &bilevel_run::Settings,
         inner: Option<&str>,
         executor: &dyn Executor,
+        signal: StopSignal,
     ) -> PyResult<Self> {
         let method = bilevel_run::Registry::new().read_method(settings).map_err(error::setting)?;
         let inner = inner_loop(inner, &*method)?;
         method.applies(core).map_err(of)?;
-        let session = Session::new(core, executor).map_err(of)?;
+        let session = Session::new(core, executor).map_err(of)?.stopped_by(signal.clone());
         let method = method.prepare_in(&session, &inner).map_err(of)?;
-        let held = Mutex::new(Held { session, method, state: None });
-        Ok(Estimator { core: core.clone(), held })
+        let held = Mutex::new(Some(Held { session, method, state: None }));
+        Ok(Estimator { core: core.clone(), signal, held })
     }
 
     fn estimated(
@@ -58,7 +63,9 @@ impl Estimator {
             .held
             .lock()
             .map_err(|_| error::other("an earlier estimate ended in a panic; prepare the method again"))?;
-        let Held { session, method, state } = &mut *held;
+        let Some(Held { session, method, state }) = &mut *held else {
+            return Err(error::other("the method is being discarded"));
+        };
         if state.is_none() || !warm {
             *state = Some(session.state(Key::from_seed(0)).map_err(of)?);
         }
@@ -82,6 +89,14 @@ impl Estimator {
     }
 }
 
+impl Drop for Estimator {
+    /// Without the GIL: the end of a session waits for the batch that is being read, and reading a batch takes the GIL.
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        Python::attach(|py| py.detach(move || drop(held)));
+    }
+}
+
 #[pymethods]
 impl Estimator {
     /// The hypergradient leaf by leaf, its standard error, the last θ, and a JSON table of losses, costs and diagnostics.
@@ -97,7 +112,7 @@ impl Estimator {
     ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<Vec<Bound<'py, PyAny>>>, Vec<Bound<'py, PyAny>>, String)> {
         let lambda = lambda_.map(|arrays| named(&self.core.lambda_names(), &arrays)).transpose()?;
         let theta = theta.map(|arrays| named(&self.core.theta_names(), &arrays)).transpose()?;
-        let found = py.detach(|| self.estimated(seed, warm, lambda, theta))?;
+        let found = interruptible(py, &self.signal, || self.estimated(seed, warm, lambda, theta))?;
         let error = found.standard_error.as_ref().map(|arrays| array::all(py, arrays)).transpose()?;
         Ok((array::all(py, &found.value)?, error, array::all(py, &found.theta)?, found.report))
     }

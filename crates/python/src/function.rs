@@ -2,7 +2,7 @@
 
 use crate::array;
 use crate::error::{self, of_graph};
-use bilevel::graph::{self, Executor, Graph, Program, gradient_or_zeros, hessian_vector};
+use bilevel::graph::{self, Executor, GaussNewton, Graph, Program, gradient_or_zeros, hessian_vector};
 use bilevel::{Array, Cpu, Tensor};
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ impl Function {
         Function { core: Arc::new(core) }
     }
 
-    /// Outputs, then the gradient of the first by `wrt`, then its Hessian's product with `along`.
+    /// Outputs, then the gradient of the first, or of its mean, by `wrt`, then its Hessian's product with `along`.
     fn computed(
         &self,
         given: &[(String, Array)],
@@ -51,7 +51,7 @@ impl Function {
         let at: Vec<Option<Tensor>> = wrt.iter().map(|name| inputs.get(name.as_str()).copied()).collect();
         let known: Vec<Tensor> = at.iter().flatten().copied().collect();
         if let (Some(&loss), false) = (outputs.first(), known.is_empty()) {
-            let loss = loss.reshape([]).check()?;
+            let loss = loss.mean_all().check()?;
             outputs.extend(gradient_or_zeros(loss, &known)?);
             if !along.is_empty() {
                 let mut vectors = vec![];
@@ -123,6 +123,19 @@ impl Function {
         let along: Vec<Array> = along.iter().map(array::read).collect::<PyResult<_>>()?;
         let found = py.detach(|| self.computed(&inputs, &wrt, &along, seed)).map_err(of_graph)?;
         array::all(py, &found)
+    }
+
+    /// Whether Gauss-Newton products of the first output by these inputs are positive semidefinite by construction: the loss is known to be
+    /// convex in what the model puts out.
+    fn is_convex_in_outputs(&self, wrt: Vec<String>) -> PyResult<bool> {
+        let graph = Graph::new();
+        let value = |port: &graph::Port| graph.input(port.name.clone(), &port.meta.shape, port.meta.dtype);
+        let values: Vec<Tensor> = self.core.inputs().iter().map(value).collect();
+        let outputs = self.core.inline(&graph, &values).map_err(of_graph)?;
+        let known = self.core.inputs().iter().zip(&values).filter(|(port, _)| wrt.contains(&port.name));
+        let variables: Vec<Tensor> = known.map(|(_, tensor)| *tensor).collect();
+        let Some(&loss) = outputs.first() else { return Ok(false) };
+        Ok(GaussNewton::new(loss.mean_all(), &variables).map_err(of_graph)?.is_definite())
     }
 
     /// As text, to be read again.

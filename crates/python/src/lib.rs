@@ -12,8 +12,11 @@ mod command;
 mod error;
 mod estimate;
 mod function;
+mod generalisation;
+mod interrupt;
 mod problem;
 mod run;
+mod stream;
 mod tracer;
 
 use pyo3::prelude::*;
@@ -27,11 +30,22 @@ fn _bilevel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<problem::Problem>()?;
     module.add_class::<estimate::Estimator>()?;
     module.add_class::<run::Run>()?;
+    module.add_class::<generalisation::Shrunk>()?;
     module.add_function(wrap_pyfunction!(catalogue::methods, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::optimizers, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::check_method, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::inner_loop, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::plot, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::pictures, module)?)?;
+    module.add_function(wrap_pyfunction!(command::digits, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::split_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::rows, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::row_losses, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::baselines, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::folded, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::on_all_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::shrunk, module)?)?;
+    module.add_function(wrap_pyfunction!(generalisation::starts, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     Ok(())
 }

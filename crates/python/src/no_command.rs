@@ -17,6 +17,12 @@ pub fn command(_arguments: Vec<OsString>) -> PyResult<u8> {
     Err(error::other(ABSENT))
 }
 
+/// Refuses: the digits come with the command.
+#[pyfunction]
+pub fn digits() -> PyResult<()> {
+    Err(error::other(ABSENT))
+}
+
 /// The processor; this many threads, 0 for one for each core.
 pub fn executor(device: &str, threads: usize) -> PyResult<Arc<dyn Executor>> {
     match (device.parse().map_err(|reason: String| error::setting(reason))?, threads) {

@@ -5,8 +5,13 @@ use crate::command::executor;
 use crate::error::{self, of};
 use crate::estimate::Estimator;
 use crate::function::Function;
+use crate::interrupt::{abandonable, interruptible};
+use crate::stream::{self, Declared};
 use crate::tracer::dtype;
 use bilevel::methods::{self, AnyMethod};
+use bilevel::observers::StopSignal;
+use bilevel::programs::Traced;
+use bilevel::splits::Rows;
 use bilevel::{Array, InnerLoop, Key, Named, Precision, Problem as Core, Session, Variable};
 use pyo3::prelude::*;
 
@@ -19,6 +24,17 @@ type Parameter<'py> = (String, Bound<'py, PyAny>, String);
 #[pyclass(frozen, module = "bilevel._bilevel")]
 pub struct Problem {
     pub core: Core,
+}
+
+/// The numbers of the rows to train on, to choose λ by, held out and to test with.
+pub type Divided = [Vec<usize>; 4];
+
+fn rows([train, validation, held_out, test]: Divided) -> Rows {
+    Rows::given(train, validation).with_held_out(held_out).with_test(test)
+}
+
+fn traced(functions: &[PyRef<'_, Function>]) -> Traced {
+    functions.iter().map(|function| (*function.core).clone()).collect::<Vec<_>>().into()
 }
 
 /// A table of settings from JSON.
@@ -66,19 +82,23 @@ fn parameters(theta: &[Parameter]) -> PyResult<Named<Variable>> {
 #[pymethods]
 impl Problem {
     #[new]
-    #[pyo3(signature = (hyperparameters, parameters, data, inner, outer, dtype, start=None, metrics=vec![], precision="full"))]
+    #[pyo3(signature = (hyperparameters, parameters, data, inner, outer, dtype, start=None, metrics=vec![], precision="full",
+                        tables=vec![], rows=None, streams=vec![]))]
     #[allow(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
         hyperparameters: Vec<Hyperparameter<'_>>,
         parameters: Vec<Parameter<'_>>,
         data: Vec<(String, Bound<'_, PyAny>)>,
-        inner: &Function,
-        outer: &Function,
+        inner: Vec<PyRef<'_, Function>>,
+        outer: Vec<PyRef<'_, Function>>,
         dtype: &str,
         start: Option<&Function>,
         metrics: Vec<(String, PyRef<'_, Function>)>,
         precision: &str,
+        tables: Vec<(String, Bound<'_, PyAny>)>,
+        rows: Option<Divided>,
+        streams: Vec<Declared>,
     ) -> PyResult<Self> {
         let theta = self::parameters(&parameters)?;
         let precision: Precision = precision.parse().map_err(error::setting)?;
@@ -87,7 +107,16 @@ impl Problem {
         for (name, value) in &data {
             builder = builder.data(name.clone(), array::read(value)?);
         }
-        builder = builder.inner_traced((*inner.core).clone()).outer_traced((*outer.core).clone());
+        let rows = self::rows(rows.unwrap_or_default());
+        for (name, value) in &tables {
+            builder = builder.table(name.clone(), array::read(value)?, &rows);
+        }
+        for declared in streams {
+            for (name, shape, dtype, column) in stream::columns(declared)? {
+                builder = builder.stream(name, shape, dtype, column);
+            }
+        }
+        builder = builder.inner_traced(traced(&inner)).outer_traced(traced(&outer));
         if let Some(start) = start {
             builder = builder.start_traced((*start.core).clone());
         }
@@ -145,7 +174,10 @@ impl Problem {
         device: &str,
         threads: usize,
     ) -> PyResult<Estimator> {
-        py.detach(|| Estimator::new(&self.core, &settings(method)?, inner, &*executor(device, threads)?))
+        let signal = StopSignal::new();
+        let prepared =
+            || Estimator::new(&self.core, &settings(method)?, inner, &*executor(device, threads)?, signal.clone());
+        interruptible(py, &signal, prepared)
     }
 
     /// The losses and metrics at λ and θ, by name.
@@ -186,11 +218,13 @@ impl Problem {
     ) -> PyResult<(Vec<Bound<'py, PyAny>>, f64, f64, Vec<(String, f64)>, Vec<(u32, f64)>)> {
         let lambda = named(&self.core.lambda_names(), &lambda_)?;
         let inner: InnerLoop = serde_json::from_str(inner).map_err(error::setting)?;
-        let trained = py.detach(|| {
+        let signal = StopSignal::new();
+        let train = || {
             let executor = executor(device, threads)?;
             let training = self.core.train(&lambda).inner(inner).seed(seed).record_every(record_every);
-            training.executor(executor).run().map_err(of)
-        })?;
+            training.executor(executor).stop_signal(signal.clone()).run().map_err(of)
+        };
+        let trained = interruptible(py, &signal, train)?;
         let theta: Vec<Array> = trained.theta.iter().map(|(_, array)| array.clone()).collect();
         let metrics = trained.measures.iter().map(|(name, value)| (name.to_string(), *value)).collect();
         Ok((array::all(py, &theta)?, trained.inner_loss, trained.outer_loss, metrics, trained.losses))
@@ -202,11 +236,11 @@ impl Problem {
         use bilevel::methods::claims::Target;
         use bilevel_run::advise::{Question, Situation, Suite, advise};
         let inner: InnerLoop = serde_json::from_str(inner).map_err(error::setting)?;
-        py.detach(|| {
+        let executor = py.detach(|| executor(device, threads))?;
+        let problem = self.core.clone().erase();
+        abandonable(py, move || {
             let target = if temperature > 0.0 { Target::Gibbs { temperature } } else { Target::Minimum };
             let question = Question { target, inner };
-            let executor = executor(device, threads)?;
-            let problem = self.core.clone().erase();
             let situation = Situation::measure(&problem, &question, &*executor, Key::from_seed(0)).map_err(of)?;
             let suite = Suite::stored().map_err(of)?;
             let registry = bilevel_run::Registry::new();

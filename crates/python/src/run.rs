@@ -8,6 +8,7 @@ use bilevel::checkpoints::Checkpoints;
 use bilevel::methods::check_settings;
 use bilevel::observers::{Iteration, JsonLines, StopSignal, iteration_fields};
 use bilevel::optimizers::ScheduleSettings;
+use bilevel::splits::Guard;
 use bilevel::{Driver, Named, Outcome, Problem as Core, State, StopReason, Variable};
 use pyo3::prelude::*;
 use serde_json::{Map, Value, json};
@@ -123,6 +124,14 @@ impl Outer {
         if let Some(seconds) = self.number("time_limit")? {
             let limit = Duration::try_from_secs_f64(seconds);
             driver = driver.time_limit(limit.map_err(|error| error::setting(format!("time_limit: {error}")))?);
+        }
+        match self.0.get("guard") {
+            None | Some(Value::Null) => {}
+            Some(guard) => {
+                let guard: Guard = serde_json::from_value(guard.clone())
+                    .map_err(|error| error::setting(format!("guard: {error}; it has 'every' and 'patience'")))?;
+                driver = driver.guard(guard);
+            }
         }
         let seed = self.0.get("seed").and_then(Value::as_u64).unwrap_or_default();
         Ok(driver.seed(seed).cold(self.flag("cold")))
@@ -275,6 +284,8 @@ impl Run {
             "oracles": outcome.oracles,
             "seconds": outcome.elapsed.as_secs_f64(),
             "notes": outcome.notes,
+            "guard": outcome.guard,
+            "guard_sentence": outcome.guard.map(|guard| guard.to_string()),
         });
         Ok(Some((leaves(&outcome.lambda)?, leaves(&outcome.theta)?, report.to_string())))
     }

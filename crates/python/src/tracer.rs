@@ -211,6 +211,11 @@ impl Tensor {
         ok(CustomRule::from_function(rule.core.clone()).of(&plain(&operands), |_| self.0))
     }
 
+    /// This tensor, marked as a convex function of these: Gauss-Newton products end there.
+    fn convex_in(&self, outputs: Vec<PyRef<'_, Tensor>>) -> PyResult<Tensor> {
+        ok(nn::convex_in(self.0, &plain(&outputs)))
+    }
+
     /// A composite of these operands, by name.
     #[staticmethod]
     #[pyo3(signature = (name, operands, number=0.0))]
@@ -228,6 +233,7 @@ impl Tensor {
             ("atan2", [y, x]) => nn::atan2(*y, *x),
             ("matrix_exponential", [a]) => nn::matrix_exponential(*a),
             ("gelu", [x]) => nn::gelu(*x),
+            ("softplus", [x]) => nn::softplus(*x),
             ("mse", [x, y]) => nn::mse(*x, *y),
             _ => return Err(error::setting(format!("there is no composite '{name}' of {} operands", operands.len()))),
         };

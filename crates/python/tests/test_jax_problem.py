@@ -316,3 +316,42 @@ def test_labels_outside_the_classes_end_a_run_with_an_error():
     # JAX fills with NaN what is out of range; so does the traced loss, and the run says so.
     run = problem.run("rmd", step=0.1, steps=3, iterations=2)
     assert run.summary["failed"]
+
+
+def divided(options):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4))
+    y = x @ np.array([1.0, -2.0, 0, 0]) + rng.normal(size=60)
+
+    def inner(lam, params, data):
+        return ((data["x"] @ params["w"] - data["y"]) ** 2).mean() + (jnp.exp(lam["decay"]) * params["w"] ** 2).sum()
+
+    def outer(lam, params, data):
+        return (data["x"] @ params["w"] - data["y"]) ** 2
+
+    return bl.jax.problem(inner, outer, {"decay": np.full(4, -2.0)}, {"w": np.zeros(4)}, **options(x, y)), x, y
+
+
+def test_rows_are_divided_by_a_split():
+    problem, x, y = divided(lambda x, y: dict(train={"x": x, "y": y}, split=bl.Split(0.4, 0.3, 0.1, 0.2)))
+    assert [len(rows) for rows in problem.rows().values()] == [24, 18, 6, 12]
+    w = np.array([0.5, -1.0, 0.2, 0.1])
+    expected = ((x @ w - y) ** 2)[problem.rows()["test"]]
+    assert np.abs(problem.row_losses("test", params={"w": w}) - expected).max() < 1e-12
+    run = problem.run("rmd", step=0.1, steps=20, rate=0.1, iterations=4, guard={"every": 2})
+    assert run.guard["rows"] == 6
+    assert problem.baselines(run, step=0.1, steps=20).part == "test"
+    assert problem.folded(3).sizes == (4, 12)
+
+
+def test_held_out_and_test_rows_are_given_beside_the_others():
+    part = lambda x, y, rows: {"x": x[rows], "y": y[rows]}  # noqa: E731
+    problem, x, y = divided(lambda x, y: dict(
+        train=part(x, y, slice(0, 20)), valid=part(x, y, slice(20, 40)), held_out=0.25, test=part(x, y, slice(40, 60)), batch_size=5))
+    assert [len(rows) for rows in problem.rows().values()] == [20, 15, 5, 20]
+    assert problem.run("rmd", step=0.05, steps=20, iterations=3, guard={"every": 1}).guard["rows"] == 5
+    given, _, _ = divided(lambda x, y: dict(
+        train=part(x, y, slice(0, 20)), valid=part(x, y, slice(20, 40)), held_out=part(x, y, slice(40, 60))))
+    assert given.rows()["held-out"] == list(range(40, 60))
+    with pytest.raises(ShapeError, match="structure"):
+        divided(lambda x, y: dict(train=part(x, y, slice(0, 20)), valid=part(x, y, slice(20, 40)), test={"x": x}))

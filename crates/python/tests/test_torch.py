@@ -6,23 +6,9 @@ import pytest
 import torch
 from bilevel._check import difference
 from bilevel.errors import DataError, ProblemError, UnsupportedError
-from bilevel.torch._lower import array_of, export, lower
 from torch import nn
 from torch.nn import functional as F
-
-torch.set_num_threads(1)
-
-
-class Supervised(nn.Module):
-    """A model with its cross entropy, or the sum of its squared outputs."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x, y=None):
-        out = self.model(x)
-        return out.square().mean() if y is None else F.cross_entropy(out, y)
+from torch_reference import Applied, Supervised, differences, perturbed, traced
 
 
 class Recurrent(nn.Module):
@@ -95,36 +81,8 @@ LOOSER = {"resnet18, training": 1e-8}
 def test_a_model_has_the_derivatives_of_pytorch(name):
     torch.manual_seed(0)
     model, inputs, training = MODELS[name]()
-    module = Supervised(model).double().train(training)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.add_(0.05 * torch.randn_like(p))
-    program = export(module, inputs)
-    names = {n: f"theta/{n}" for n, _ in module.named_parameters()}
-    found = lower(program, names, [f"data/{i}" for i in range(len(inputs))], "const")
-    function = found.builder.graph.function([("loss", found.outputs[0])])
-    parameters = dict(module.named_parameters())
-    arrays = {f"theta/{n}": array_of(p) for n, p in parameters.items()} | {f"data/{i}": array_of(x) for i, x in enumerate(inputs)}
-    arrays |= {f"data/{n}": v for n, v in found.builder.constants.items()}
-    known = [n for n, _, _ in function.inputs]
-    wrt = [n for n in names.values() if n in known]
-    along = {f"theta/{n}": torch.randn_like(p) for n, p in parameters.items()}
-    got = function.evaluate([(n, arrays[n]) for n in known], wrt, [along[n].numpy() for n in wrt])
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(SDPBackend.MATH):
-        torch.backends.mha.set_fastpath_enabled(False)
-        loss = module(*inputs)
-        leaves = list(parameters.values())
-        slope = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
-        product = torch.autograd.grad(
-            sum((g * along[f"theta/{n}"]).sum() for n, g in zip(parameters, slope) if g is not None), leaves, allow_unused=True)
-    zeros = lambda found: [np.zeros(tuple(p.shape)) if g is None else g.detach().numpy() for g, p in zip(found, leaves)]  # noqa: E731
-    full = lambda part: [dict(zip(wrt, part)).get(f"theta/{n}", np.zeros(tuple(p.shape))) for n, p in parameters.items()]  # noqa: E731
-    tolerance = LOOSER.get(name, 1e-10)
-    assert difference(got[:1], [loss.detach().numpy()]) <= tolerance
-    assert difference(full(got[1 : 1 + len(wrt)]), zeros(slope)) <= tolerance
-    assert difference(full(got[1 + len(wrt) :]), zeros(product)) <= tolerance
+    found = differences(perturbed(Supervised(model).double().train(training)), inputs)
+    assert max(found) <= LOOSER.get(name, 1e-10), found
 
 
 class Decay(nn.Module):
@@ -249,3 +207,150 @@ def test_what_cannot_be_traced_is_refused_with_the_line():
     with pytest.raises(ProblemError, match="one number"):
         bl.torch.problem(
             nn.Linear(16, 4), nn.Linear(1, 1), train=(x, y), valid=(x, y), inner=lambda out, batch: out, outer=lambda out, batch: out.sum())
+
+
+def test_frozen_parameters_stay_and_are_not_counted():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 4)).double()
+    for p in model[0].parameters():
+        p.requires_grad_(False)
+    x, y = torch.randn(20, 16, dtype=torch.float64), torch.randint(0, 4, (20,))
+    problem = made(model, x, y)
+    assert problem.sizes == (28 + 102, 28)
+    trained = problem.train(step=0.3, steps=5)
+    state = problem.state_dict(trained)
+    assert torch.equal(state["0.weight"], model[0].weight) and not torch.equal(state["2.weight"], model[2].weight)
+    assert {r.quantity for r in problem.check().rows if r.passed} == {"value", "gradient", "Hessian product"}
+    optimizer, decay = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.3), Decay(model)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (F.cross_entropy(model(x[:10]), y[:10]) + decay(dict(model.named_parameters()))).backward()
+        optimizer.step()
+    assert difference([state["2.weight"].numpy()], [model[2].weight.detach().numpy()]) <= 1e-12
+
+
+class TiedDecay(nn.Module):
+    """One number under two names, and one that is not learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(-3.0, dtype=torch.float64))
+        self.b = self.a
+        self.fixed = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64), requires_grad=False)
+
+    def forward(self, params):
+        first, second = params.values()
+        return self.a.exp() * first.square().sum() + (self.b + self.fixed).exp() * second.square().sum()
+
+
+def test_tied_and_fixed_hyperparameters():
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(16, 4).double(), torch.randn(20, 16, dtype=torch.float64), torch.randint(0, 4, (20,))
+    problem = bl.torch.problem(
+        model, TiedDecay(), train=(x, y), valid=(x, y), inner=lambda out, batch, hyper, params: F.cross_entropy(out, batch[1]) + hyper(params),
+        outer=lambda out, batch: F.cross_entropy(out, batch[1]))
+    assert problem.sizes[0] == 1 and list(problem.lam) == ["a"]
+    shared = nn.Module()
+    shared.w = model.weight
+    with pytest.raises(ProblemError, match="'w' of the hyperparameters is also the parameter 'weight'"):
+        bl.torch.problem(
+            model, shared, train=(x, y), valid=(x, y), inner=lambda out, batch: F.cross_entropy(out, batch[1]),
+            outer=lambda out, batch: F.cross_entropy(out, batch[1]))
+
+
+def test_remainders_have_the_signs_of_pytorch():
+    class Remainders(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([-3.3, -0.4, 0.7, 5.9], dtype=torch.float64))
+
+        def forward(self, x):
+            return (torch.fmod(self.w * x, 1.5) + 2 * torch.remainder(self.w, -x.abs() - 0.5) + torch.fmod(x, 0.7)).square().sum()
+
+    assert max(differences(Remainders(), (torch.tensor([1.1, -1.2, 2.3, -0.6], dtype=torch.float64),))) <= 1e-12
+
+
+def attended(**options):
+    """Attention by PyTorch's function, with these options, as a loss of its three operands."""
+    def loss(model, mask=None):
+        q, k, v = model
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, **options).square().mean()
+
+    return loss
+
+
+def operands(heads=2, keys=5):
+    shapes = [(2, 2, 4, 3), (2, heads, keys, 3), (2, heads, keys, 3)]
+    return nn.ParameterList([torch.randn(shape, dtype=torch.float64) for shape in shapes])
+
+
+ATTENTION = {
+    "plain": (attended(), operands, ()),
+    "causal": (attended(is_causal=True), operands, ()),
+    "scaled": (attended(scale=0.3), operands, ()),
+    "grouped": (attended(enable_gqa=True), lambda: operands(heads=1), ()),
+    "boolean mask with an empty row": (attended(), operands, (torch.arange(20).reshape(4, 5) > 6,)),
+    "additive mask": (attended(), operands, (torch.where(torch.arange(20).reshape(4, 5) % 3 == 0, -torch.inf, 0.7).double(),)),
+    "mask for each head": (attended(), operands, (torch.randn(2, 2, 4, 5, dtype=torch.float64),)),
+    "a causal mask that is known": (
+        lambda m: F.scaled_dot_product_attention(*m, torch.ones(4, 5, dtype=torch.bool).tril()).square().mean(), operands, ()),
+    "a mask with an empty row that is known": (
+        lambda m: F.scaled_dot_product_attention(*m, torch.arange(20).reshape(4, 5) > 6).square().mean(), operands, ()),
+}
+
+
+@pytest.mark.parametrize("name", list(ATTENTION))
+def test_attention_is_recognised_with_its_options(name):
+    torch.manual_seed(0)
+    loss, made_of, inputs = ATTENTION[name]
+    assert max(differences(Applied(made_of(), loss), inputs)) <= 1e-12
+
+
+def test_attention_is_the_function_that_the_engine_fuses():
+    torch.manual_seed(0)
+    from bilevel._bilevel import Tensor, Tracer
+
+    function, _, _ = traced(Applied(operands(), attended()), ())
+    tracer = Tracer()
+    q, k, v = (tracer.input(n, shape, "f64") for n, shape, _ in function.inputs)
+    y = Tensor.composite("attention", [q, k, v])
+    own = tracer.function([("loss", y.binary("mul", y).sum([0, 1, 2, 3]).binary("mul", 1 / 48))])
+    assert own.dumps() == function.dumps()
+
+
+logits = lambda m, x: m(x)  # noqa: E731
+LOSSES = {
+    "labels": lambda z, y: F.cross_entropy(z, y),
+    "ignored labels": lambda z, y: F.cross_entropy(z, torch.where(y == 1, -100, y)),
+    "another ignored label": lambda z, y: F.cross_entropy(z, y, ignore_index=2),
+    "sum": lambda z, y: F.cross_entropy(z, y, reduction="sum"),
+    "smoothed": lambda z, y: F.cross_entropy(z, torch.where(y == 1, -100, y), label_smoothing=0.2),
+    "probabilities": lambda z, y: F.cross_entropy(z, F.one_hot(y, 4) * 0.7 + 0.075),
+    "smoothed probabilities": lambda z, y: F.cross_entropy(z, F.one_hot(y, 4) * 0.7 + 0.075, label_smoothing=0.1),
+    "places": lambda z, y: F.cross_entropy(z.reshape(2, 4, 4).transpose(1, 2), y.reshape(2, 4)),
+    "one row": lambda z, y: F.cross_entropy(z[0], y[0]),
+    "log softmax": lambda z, y: F.nll_loss(F.log_softmax(z, -1), y),
+    "by hand": lambda z, y: (z.logsumexp(1) - z[torch.arange(8), y]).mean(),
+    "binary": lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, 4).double()),
+    "squares": lambda z, y: F.mse_loss(z, F.one_hot(y, 4).double()),
+}
+UNMARKED = {
+    "rows": lambda z, y: (torch.arange(8.0) * F.cross_entropy(z, y, reduction="none")).sum(),
+    "weights of classes": lambda z, y: F.cross_entropy(z, torch.where(y == 1, -100, y), weight=torch.tensor([1.0, 2.0, 0.5, 3.0]).double()),
+    "weights and smoothing": lambda z, y: F.cross_entropy(z, y, weight=torch.tensor([1.0, 2.0, 0.5, 3.0]).double(), label_smoothing=0.1),
+    "weights and probabilities": lambda z, y: F.cross_entropy(z, F.one_hot(y, 4) * 0.7 + 0.075, weight=torch.tensor([1.0, 2.0, 0.5, 3.0]).double()),
+    "weight of positives": lambda z, y: F.binary_cross_entropy_with_logits(
+        z, F.one_hot(y, 4).double(), weight=y[:, None].double(), pos_weight=torch.tensor([1.0, 2.0, 0.5, 3.0]).double()),
+}
+
+
+@pytest.mark.parametrize("name", [*LOSSES, *UNMARKED])
+def test_losses_are_recognised_with_their_options(name):
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    loss = {**LOSSES, **UNMARKED}[name]
+    module = Applied(nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4)).double(), lambda m, x, y: loss(m(x), y))
+    assert max(differences(module, (x, y))) <= 1e-12
+    if name in LOSSES:
+        function, _, wrt = traced(module, (x, y))
+        assert function.is_convex_in_outputs(wrt)

@@ -9,8 +9,11 @@
 //! | `batch/NAME` | as many rows of a data set as the input has, in epochs; the same rows of all data sets of one length |
 //! | `key`, `step` | the key and the counter of random draws |
 //!
-//! and those of its outputs which they are: `loss` is the loss, and `update/NAME` the next value of a statistic among θ's leaves; of a
-//! start, `theta/NAME` is θ⁰.
+//! and those of its outputs which they are: `loss` is the loss, `rows` in its place the losses row by row of an outer loss, and
+//! `update/NAME` the next value of a statistic among θ's leaves; of a start, `theta/NAME` is θ⁰.
+//!
+//! Shapes are fixed when a loss is traced. A problem whose parts have different numbers of rows is given the loss traced for each of them,
+//! and uses the one that fits.
 
 use crate::outer::measures::LOSSES;
 use crate::problem::scope::Scope;
@@ -20,6 +23,62 @@ use crate::{Error, Result};
 use bilevel_graph::{Function, Tensor, Tree};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// A traced loss: one function, or several that were traced for different numbers of rows of the data.
+///
+/// ```
+/// use bilevel::DType;
+/// use bilevel::programs::Traced;
+/// use bilevel::graph::{Function, Graph, Program};
+/// let of = |rows: usize| -> Result<Function, bilevel::graph::Error> {
+///     let g = Graph::new();
+///     let (y, t) = (g.input("data/y", [rows], DType::F64), g.input("theta/w", [], DType::F64));
+///     Program::builder(&g).output("rows", (y - t).square()).function()
+/// };
+/// let loss = Traced::from(vec![of(3)?, of(5)?]);
+/// # let _ = loss;
+/// # Ok::<(), bilevel::graph::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Traced(Vec<Function>);
+
+impl From<Function> for Traced {
+    fn from(function: Function) -> Self {
+        Traced(vec![function])
+    }
+}
+
+impl From<Vec<Function>> for Traced {
+    fn from(functions: Vec<Function>) -> Self {
+        Traced(functions)
+    }
+}
+
+/// The output that holds an outer loss row by row.
+const ROWS: &str = "rows";
+
+impl Traced {
+    /// The only function, or the one whose data have the shapes that the scope has.
+    fn fitting(&self, scope: &Scope) -> Result<&Function> {
+        let fits = |function: &&Function| {
+            let mut data = function.inputs().iter().filter_map(|port| Some((port.name.strip_prefix("data/")?, port)));
+            data.all(|(name, port)| scope.data(name).shape() == port.meta.shape)
+        };
+        let mut all = self.0.iter();
+        match &self.0[..] {
+            [one] => Ok(one),
+            _ => all.find(fits).ok_or_else(|| {
+                let reason =
+                    "the loss was not traced for this number of rows; trace it for the rows of every part of the data";
+                Error::Loss { reason: reason.into() }
+            }),
+        }
+    }
+
+    fn has_output(&self, name: &str) -> bool {
+        self.0.iter().any(|function| function.outputs().iter().any(|port| port.name == name))
+    }
+}
 
 /// The names of λ's and of θ's leaves.
 #[derive(Clone)]
@@ -95,21 +154,24 @@ where
         Names([of(leaves(&self.lambda)), of(leaves(&self.theta))])
     }
 
-    fn traced(&self, function: Function) -> FlatLoss {
-        let (names, function) = (self.names(), Arc::new(function));
+    /// A traced loss whose value is the output of this name.
+    fn traced(&self, traced: Traced, value: &'static str) -> FlatLoss {
+        let (names, traced) = (self.names(), Arc::new(traced));
         Arc::new(move |scope, lambda, theta| {
             let mut loss = None;
-            for (name, tensor) in names.traced(&function, scope, [lambda, theta])? {
+            let function = traced.fitting(scope)?;
+            for (name, tensor) in names.traced(function, scope, [lambda, theta])? {
                 match name.split_once('/') {
                     Some(("update", leaf)) => scope.update(theta[names.find(1, leaf)?], tensor),
-                    _ if name == "loss" => loss = Some(tensor),
+                    _ if name == value => loss = Some(tensor),
                     _ => {
-                        let reason = format!("a traced loss has an output '{name}'; the names are loss and update/…");
+                        let reason =
+                            format!("a traced loss has an output '{name}'; the names are {value} and update/…");
                         return Err(Error::Loss { reason });
                     }
                 }
             }
-            loss.ok_or_else(|| Error::Loss { reason: "a traced loss has no output named 'loss'".into() })
+            loss.ok_or_else(|| Error::Loss { reason: format!("a traced loss has no output named '{value}'") })
         })
     }
 
@@ -138,20 +200,25 @@ where
     /// assert!(Driver::new(&problem, Rmd::default()).iterations(2).run()?.last.unwrap().outer_loss < 1.0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn inner_traced(mut self, loss: Function) -> Self {
-        self.inner = Some(self.traced(loss));
+    pub fn inner_traced(mut self, loss: impl Into<Traced>) -> Self {
+        self.inner = Some(self.traced(loss.into(), "loss"));
         self
     }
 
-    /// The outer loss as a traced [`Function`]; see [`inner_traced`](Self::inner_traced).
-    pub fn outer_traced(mut self, loss: Function) -> Self {
-        self.outer = Some(self.traced(loss));
+    /// The outer loss as a traced [`Function`]; see [`inner_traced`](Self::inner_traced). With an output `rows` in place of `loss`, one number
+    /// for each row, its mean is the loss: see [`outer_rows`](Self::outer_rows).
+    pub fn outer_traced(mut self, loss: impl Into<Traced>) -> Self {
+        let loss = loss.into();
+        match loss.has_output(ROWS) {
+            true => self.outer_rows = Some(self.traced(loss, ROWS)),
+            false => self.outer = Some(self.traced(loss, "loss")),
+        }
         self
     }
 
     /// A metric as a traced [`Function`], whose output is `loss`; see [`inner_traced`](Self::inner_traced).
     pub fn measure_traced(mut self, name: impl Into<String>, number: Function) -> Self {
-        let (name, number) = (name.into(), self.traced(number));
+        let (name, number) = (name.into(), self.traced(number.into(), "loss"));
         if LOSSES.contains(&name.as_str()) || self.measures.iter().any(|(other, _)| *other == name) {
             self.twice.push(format!("two measures are named '{name}'"));
         }

@@ -22,6 +22,7 @@ use std::collections::{BTreeSet, HashSet};
 
 /// The sign of a factor, where it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Sign {
     Positive,
     Negative,
@@ -76,10 +77,15 @@ impl GaussNewton {
                 let reached = differentiable(&node.op, &node.inputs).iter().any(|&i| active[i as usize]);
                 active[id] = variables.contains(&(id as NodeId)) || (reached && node.meta.dtype.is_float());
             }
-            let mut walk =
-                Walk { data, active, variables, seen: HashSet::new(), outputs: BTreeSet::new(), definite: true };
+            let mut walk = Walk::new(data, active, variables);
             walk.from(loss.node_id(), Sign::Positive);
-            (walk.outputs, walk.definite)
+            if walk.definite || walk.outputs.is_empty() {
+                return (walk.outputs, walk.definite);
+            }
+            let Walk { active, variables, outputs: ends, .. } = walk;
+            let mut again = Walk { ends: ends.clone(), ..Walk::new(data, active, variables) };
+            again.from(loss.node_id(), Sign::Positive);
+            if again.definite { (again.outputs, true) } else { (ends, false) }
         });
         let (outputs, definite) = found.unwrap_or_default();
         let outputs = outputs.into_iter().map(|id| Tensor::new(graph, id)).collect();
@@ -179,18 +185,33 @@ struct Walk<'a> {
     /// Nodes that depend on a variable.
     active: Vec<bool>,
     variables: HashSet<NodeId>,
+    /// Outputs that are known before: what is linear in one of them ends there.
+    ends: BTreeSet<NodeId>,
     seen: HashSet<(NodeId, Sign)>,
     outputs: BTreeSet<NodeId>,
     definite: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(data: &'a GraphData, active: Vec<bool>, variables: HashSet<NodeId>) -> Self {
+        let (ends, seen, outputs) = (BTreeSet::new(), HashSet::new(), BTreeSet::new());
+        Walk { data, active, variables, ends, seen, outputs, definite: true }
+    }
+
     /// Goes on from a node that the loss contains linearly, with a factor of this sign.
     fn from(&mut self, start: NodeId, sign: Sign) {
         let mut pending = vec![(start, sign)];
         while let Some((id, sign)) = pending.pop() {
             // What is linear in a variable has no curvature.
             if !self.active[id as usize] || self.variables.contains(&id) || !self.seen.insert((id, sign)) {
+                continue;
+            }
+            if self.ends.contains(&id) {
+                self.outputs.insert(id);
+                continue;
+            }
+            if let Some(exponent) = self.exponent(id) {
+                self.end(&[exponent], sign);
                 continue;
             }
             let (op, inputs) = (self.data.op(id), self.data.inputs(id));
@@ -241,6 +262,27 @@ impl Walk<'_> {
                 _ => self.definite = false,
             }
         }
+    }
+
+    /// The tensor y of ln Σeʸ; z of ln Σe^(z − c) where c has no derivative.
+    fn exponent(&self, id: NodeId) -> Option<NodeId> {
+        let below = |id: NodeId| {
+            let id = beneath_broadcast(self.data, id);
+            (self.data.op(id), self.data.inputs(id))
+        };
+        let (Op::Unary(UnaryOp::Log), [sum, ..]) = (self.data.op(id), self.data.inputs(id)) else { return None };
+        let (Op::Reduce(ReduceOp::Sum, _), [terms, ..]) = below(*sum) else { return None };
+        let (Op::Unary(UnaryOp::Exp), &[mut exponent, ..]) = below(*terms) else { return None };
+        while let (Op::Binary(BinaryOp::Sub | BinaryOp::Add), &[a, b]) =
+            (self.data.op(exponent), self.data.inputs(exponent))
+        {
+            match (self.data.op(exponent), self.active[a as usize], self.active[b as usize]) {
+                (_, true, false) => exponent = a,
+                (Op::Binary(BinaryOp::Add), false, true) => exponent = b,
+                _ => break,
+            }
+        }
+        Some(exponent)
     }
 
     /// Ends at a convex function of these tensors, which the loss contains with a factor of this sign.

@@ -1,10 +1,12 @@
 //! A traced function as plain data: a program that can be put into any graph, any number of times, and derived there.
 //!
 //! A [`Program`] is for executors, so it has forgotten the derivative rules of its custom nodes. A [`Function`] keeps them, as
-//! functions again: what it computes in another graph has the same derivatives of every order.
+//! functions again: what it computes in another graph has the same derivatives of every order. It also keeps which values are
+//! convex functions of which, for Gauss-Newton products.
 
 use crate::autodiff::custom::CustomRule;
-use crate::ir::graph::{Graph, make, with_graph};
+use crate::autodiff::gauss_newton::{self, Sign};
+use crate::ir::graph::{Graph, GraphData, make, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::Op;
 use crate::ir::program::{Port, Program, ProgramBuilder};
@@ -44,6 +46,29 @@ pub struct Function {
     pub(crate) program: Program,
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::ir::serial::shared"))]
     pub(crate) rules: Vec<Arc<Function>>,
+    pub(crate) convex: Vec<Convex>,
+}
+
+/// A node whose elements are convex functions of other nodes, or concave ones; see [`nn::convex_in`](crate::nn::convex_in).
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub(crate) struct Convex {
+    node: usize,
+    of: Vec<usize>,
+    sign: Sign,
+}
+
+/// The marks of a graph in a program that has some of its nodes, by their numbers there.
+fn marks(data: &GraphData, number: &[usize]) -> Vec<Convex> {
+    let place = |id: &u32| number.get(*id as usize).copied().filter(|&place| place != usize::MAX);
+    let one = |(id, (of, sign)): (&u32, &(Vec<u32>, Sign))| {
+        // What depends on none of them is a direct function of the variables: without a mark it keeps its whole Hessian.
+        let of: Vec<usize> = of.iter().filter_map(place).collect();
+        (!of.is_empty()).then_some(Convex { node: place(id)?, of, sign: *sign })
+    };
+    let mut found: Vec<Convex> = data.convex.iter().filter_map(one).collect();
+    found.sort_by_key(|mark| mark.node);
+    found
 }
 
 impl Program {
@@ -77,7 +102,7 @@ impl Program {
         stream: &mut dyn FnMut(u32) -> u32,
     ) -> Result<Vec<Tensor>> {
         self.validate()?;
-        placed(self, &[], graph.id(), inputs, stream)
+        placed(self, &[], &[], graph.id(), inputs, stream)
     }
 }
 
@@ -128,7 +153,7 @@ impl Function {
 
     #[track_caller]
     fn placed(&self, graph: u32, inputs: &[Tensor], stream: &mut dyn FnMut(u32) -> u32) -> Result<Vec<Tensor>> {
-        placed(&self.program, &self.rules, graph, inputs, stream)
+        placed(&self.program, &self.rules, &self.convex, graph, inputs, stream)
     }
 
     /// This function as the derivative rule of a custom node: the cotangents of the operands `x`.
@@ -163,6 +188,12 @@ impl Function {
             return invalid("a function carries nothing from one step to the next".into());
         }
         self.rules.iter().try_for_each(|rule| rule.validate())?;
+        let nodes = self.program.nodes.len();
+        if let Some(mark) =
+            self.convex.iter().find(|mark| mark.of.iter().chain([&mark.node]).any(|&node| node >= nodes))
+        {
+            return invalid(format!("a mark of convexity names a node that is not among the {nodes}: {mark:?}"));
+        }
         for node in &self.program.nodes {
             if let Op::Custom(number) = node.op {
                 let Some(rule) = self.rules.get(number as usize) else {
@@ -202,6 +233,7 @@ fn invalid<T>(reason: String) -> Result<T> {
 fn placed(
     program: &Program,
     rules: &[Arc<Function>],
+    convex: &[Convex],
     graph: u32,
     inputs: &[Tensor],
     stream: &mut dyn FnMut(u32) -> u32,
@@ -237,6 +269,12 @@ fn placed(
         };
         made[number] = Some(tensor.check()?);
     }
+    for Convex { node, of, sign } in convex {
+        let of: Vec<Tensor> = of.iter().filter_map(|&node| made[node]).collect();
+        if let Some(value) = made[*node] {
+            gauss_newton::mark(value, &of, *sign)?;
+        }
+    }
     Ok(program.outputs.iter().filter_map(|port| made[port.node?]).collect())
 }
 
@@ -267,7 +305,8 @@ impl ProgramBuilder<'_> {
         if carries {
             return invalid("a function carries nothing from one step to the next; leave .carry(…) out".into());
         }
-        let mut program = self.traced(true)?;
+        let (mut program, number) = self.traced(true)?;
+        let convex = with_graph(graph, |data| marks(data, &number)).unwrap_or_default();
         let (mut rules, mut places) = (vec![], vec![]);
         for node in &mut program.nodes {
             let Op::Custom(number) = &mut node.op else { continue };
@@ -291,7 +330,7 @@ impl ProgramBuilder<'_> {
             };
             *number = place as u32;
         }
-        let function = Function { program, rules };
+        let function = Function { program, rules, convex };
         function.validate()?;
         Ok(function)
     }

@@ -176,11 +176,12 @@ impl ProgramBuilder<'_> {
 
     /// The program, without dead operations, or the first error one of its tensors carries.
     pub fn build(self) -> Result<Program> {
-        self.traced(false)
+        Ok(self.traced(false)?.0)
     }
 
-    /// The program, with or without its custom nodes, after a check of its outputs and carries.
-    pub(crate) fn traced(&self, custom: bool) -> Result<Program> {
+    /// The program, with or without its custom nodes, after a check of its outputs and carries; and the number in it of each node of the
+    /// graph, `usize::MAX` for those it does not have.
+    pub(crate) fn traced(&self, custom: bool) -> Result<(Program, Vec<usize>)> {
         let values = self.outputs.iter().map(|(_, t)| *t);
         let values = values.chain(self.carries.iter().flat_map(|&(a, b)| [a, b])).chain(self.keep.iter().copied());
         for tensor in values {
@@ -204,7 +205,7 @@ impl ProgramBuilder<'_> {
     }
 
     /// The live nodes of the graph, numbered anew, as a program.
-    fn numbered(&self, data: &GraphData, custom: bool) -> Result<Program> {
+    fn numbered(&self, data: &GraphData, custom: bool) -> Result<(Program, Vec<usize>)> {
         let live = self.live(data, custom);
         let mut number = vec![usize::MAX; data.nodes.len()];
         let (mut nodes, mut inputs) = (vec![], Vec::<Port>::new());
@@ -240,7 +241,7 @@ impl ProgramBuilder<'_> {
             carries.push(carry);
         }
         let step = step_input(&nodes, &inputs)?;
-        Ok(Program { nodes, inputs, outputs, carries, step })
+        Ok((Program { nodes, inputs, outputs, carries, step }, number))
     }
 
     /// By node of the graph: something in the program depends on it.

@@ -2,7 +2,7 @@
 //!
 //! Lines of user code are not written, and a function of the host cannot be.
 
-use crate::ir::function::Function;
+use crate::ir::function::{Convex, Function};
 use crate::ir::op::Op;
 use crate::ir::program::{Carry, Port, Program, ProgramNode};
 use crate::{Error, ErrorKind, Result};
@@ -57,6 +57,8 @@ impl TryFrom<ProgramParts> for Program {
 pub(crate) struct FunctionParts {
     program: ProgramParts,
     rules: Vec<Function>,
+    #[serde(default)]
+    convex: Vec<Convex>,
 }
 
 impl TryFrom<FunctionParts> for Function {
@@ -64,7 +66,7 @@ impl TryFrom<FunctionParts> for Function {
 
     fn try_from(parts: FunctionParts) -> Result<Self> {
         let rules: Vec<Arc<Function>> = parts.rules.into_iter().map(Arc::new).collect();
-        let function = Function { program: parts.program.checked(&rules)?, rules };
+        let function = Function { program: parts.program.checked(&rules)?, rules, convex: parts.convex };
         if depth(&function) > MAX_RULE_DEPTH {
             let reason = format!("derivative rules have rules {MAX_RULE_DEPTH} levels deep");
             return Err(Error::new(ErrorKind::InvalidProgram { reason }));

@@ -2,7 +2,8 @@
 
 use bilevel_graph::random::fill_normal_f64;
 use bilevel_graph::{
-    Array, DType, GaussNewton, Graph, Reference, Tensor, gauss_newton_vector, gradient, hessian_vector, jvp, nn,
+    Array, DType, Function, GaussNewton, Graph, Program, Reference, Tensor, gauss_newton_vector, gradient,
+    hessian_vector, jvp, nn,
 };
 
 const ROWS: usize = 5;
@@ -115,11 +116,21 @@ fn is_positive(matrix: &[Vec<f64>]) -> bool {
     true
 }
 
-const CONVEX: [(&str, Loss); 8] = [
+const CONVEX: [(&str, Loss); 10] = [
     ("cross entropy", |g, z, _| nn::cross_entropy(z, labels(g)) * 3.0),
     ("weighted rows", |g, z, _| {
         let weights = g.iota([ROWS], 0, DType::F64).sin().exp();
         (weights * nn::cross_entropy_rows(z, labels(g))).sum_all() / 2.0
+    }),
+    ("a cross entropy written out", |g, z, _| {
+        let shifted = z - z.max([1]).stop_gradient().unsqueeze([1]);
+        let picked = nn::one_hot(labels(g), CLASSES, DType::F64) * shifted;
+        (shifted.exp().sum([1]).log() - picked.sum([1])).mean_all()
+    }),
+    ("the same, of logits that are not shifted", |g, z, _| {
+        let largest = z.max([1]).stop_gradient();
+        let normaliser = (z - largest.unsqueeze([1])).exp().sum([1]).log() + largest;
+        (normaliser - (nn::one_hot(labels(g), CLASSES, DType::F64) * z).sum([1])).mean_all()
     }),
     ("soft targets", |_, z, _| nn::cross_entropy_soft(z, nn::softmax((z * 0.0).stop_gradient() + 1.0, 1)) * 0.5),
     ("squared errors", |g, z, _| nn::mse(z, g.iota([ROWS, CLASSES], 1, DType::F64))),
@@ -202,6 +213,33 @@ fn what_is_not_known_to_be_convex_is_not_called_definite() {
     assert!(!definite(-z.square().sum_all()));
     assert!(!definite((z.square() - w.exp().sin()).sum_all()));
     assert!(!definite((z * w).sum_all()));
+    let spread = |z: Tensor| z.exp().sum_all().log();
+    assert!(definite(spread(z) - z.sum_all()), "the second part is linear in z");
+    assert!(!definite(z.sum_all() - spread(z)), "concave in z");
+    assert!(!definite(spread(z) - z.sin().sum_all()));
+    assert!(!definite((z.exp() * weights).sum_all().log()), "a weight may be negative");
+}
+
+#[test]
+fn a_function_keeps_what_is_convex() {
+    let traced = {
+        let g = Graph::new();
+        let w = g.input("w", [3], DType::F64);
+        let z = w.tanh();
+        let smooth = ((z.exp() + (-z).exp()) * 0.5).log();
+        Program::builder(&g).output("loss", nn::convex_in(smooth, &[z]).sum_all()).function().unwrap()
+    };
+    let definite = |function: &Function| {
+        let g = Graph::new();
+        let w = g.input("w", [3], DType::F64);
+        let loss = function.inline(&g, &[w]).unwrap()[0];
+        GaussNewton::new(loss, &[w]).unwrap().is_definite()
+    };
+    assert!(definite(&traced));
+    let text = serde_json::to_string(&traced).unwrap();
+    assert!(definite(&serde_json::from_str(&text).unwrap()));
+    let wrong = text.replace("\"convex\":[{\"node\":", "\"convex\":[{\"node\":99");
+    assert!(wrong != text && serde_json::from_str::<Function>(&wrong).is_err());
 }
 
 #[test]

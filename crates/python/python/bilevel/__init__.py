@@ -5,12 +5,14 @@ hypergradients and run the outer loop.
 """
 
 import importlib
-import json
 
 from . import _bilevel, errors, nn
 from ._bilevel import __version__
+from ._display import Pictures, Plot
+from ._methods import methods
 from ._own import full, normal, problem
 from ._problem import Problem
+from ._rows import Split
 from ._run import Run
 from ._settings import adam, adamw, constant, cosine, momentum, rmsprop, sgd, step_decay
 from ._tensor import (
@@ -20,15 +22,15 @@ from ._tensor import (
 from .errors import Error
 
 __all__ = [
-    "Error", "Problem", "Run", "Tensor", "__version__", "adam", "adamw", "arctan", "concatenate", "constant", "cos", "cosine", "errors", "exp",
+    "Error", "Pictures", "Plot", "Problem", "Run", "Split", "Tensor", "__version__", "adam", "adamw", "arctan", "concatenate", "constant", "cos", "cosine", "errors", "exp",
     "expm1", "flip", "floor", "full", "jax", "log", "log1p", "matmul", "maximum", "methods", "minimum", "momentum", "nn", "normal", "problem",
     "rmsprop", "sgd", "sigmoid", "sign", "sin", "sqrt", "stack", "step_decay", "tanh", "torch", "where",
 ]
 
 
-def methods():
-    """All methods, as a list of dictionaries: name, summary, cost, memory, when to choose it, and its settings with their defaults."""
-    return json.loads(_bilevel.methods())
+def digits():
+    """The 1797 digits of scikit-learn, which come with the library: images of 64 pixels from 0 to 1, and labels."""
+    return _bilevel.digits()
 
 
 def __getattr__(name):

@@ -36,6 +36,20 @@ def is_uniform(array):
     return bool((array == array.flat[0]).all() or (array.dtype.kind == "f" and np.isnan(array).all()))
 
 
+def counting(array):
+    """Axis, start and step of integers that count along one axis and are the same along the others."""
+    if array.dtype.kind != "i" or array.size < 2:
+        return None
+    # In 64 bits no difference overflows.
+    wide = array.astype(np.int64)
+    axes = [axis for axis in range(array.ndim) if array.shape[axis] > 1 and (np.diff(wide, axis=axis) != 0).any()]
+    if len(axes) != 1:
+        return None
+    steps = np.diff(wide, axis=axes[0])
+    uniform = steps.size > 0 and (steps == steps.flat[0]).all()
+    return (axes[0], int(wide.flat[0]), int(steps.flat[0])) if uniform else None
+
+
 class Builder:
     """A graph under construction, with its lifted constants."""
 
@@ -55,13 +69,16 @@ class Builder:
         return self.graph.iota([int(n) for n in shape], axis, dtype)
 
     def array(self, value, dtype=None):
-        """A constant: in the graph if all elements are equal, else an input of its own."""
+        """A constant: in the graph if all elements are equal or count up along an axis, else an input of its own."""
         array = engine_array(value, dtype)
         dtype = {"float32": "f32", "float64": "f64", "int32": "i32"}[str(array.dtype)]
         if array.size == 0:
             return self.constant(0, array.shape, dtype)
         if is_uniform(array):
             return self.constant(array.flat[0], array.shape, dtype)
+        if (counted := counting(array)) is not None:
+            axis, start, step = counted
+            return self.iota(array.shape, axis).binary("mul", float(step)).binary("add", float(start))
         known = (dtype, array.shape, array.tobytes())
         if known not in self._lifted:
             self._lifted[known] = self._lift(array, dtype)

@@ -3,15 +3,17 @@
 import html
 import os
 
+import numpy as np
+
 from . import _bilevel
+from .errors import ShapeError
 
 
-class Plot:
-    """Curves as SVG: shown in a notebook, or saved."""
+class _Drawn:
+    """A drawing as SVG: shown in a notebook, or saved."""
 
-    def __init__(self, title, x, y, curves, logarithmic=False):
-        drawn = [(name, [(float(a), float(b)) for a, b in points], None) for name, points in curves]
-        self.svg = _bilevel.plot(title, x, y, logarithmic, drawn)
+    def __init__(self, svg):
+        self.svg = svg
 
     def save(self, path):
         """Writes the picture to a file."""
@@ -22,7 +24,28 @@ class Plot:
         return self.svg
 
     def __repr__(self):
-        return f"<bilevel.Plot: {len(self.svg)} bytes of SVG; .save(path) writes it>"
+        return f"<bilevel.{type(self).__name__}: {len(self.svg)} bytes of SVG; .save(path) writes it>"
+
+
+class Plot(_Drawn):
+    """Curves in one coordinate system: pairs of a name and points (x, y)."""
+
+    def __init__(self, title, x, y, curves, logarithmic=False):
+        drawn = [(name, [(float(a), float(b)) for a, b in points], None) for name, points in curves]
+        super().__init__(_bilevel.plot(title, x, y, logarithmic, drawn))
+
+
+class Pictures(_Drawn):
+    """Matrices side by side, by title, with one scale of colours."""
+
+    def __init__(self, title, panels):
+        drawn = []
+        for name, panel in panels.items():
+            panel = np.asarray(panel, float)
+            if panel.ndim != 2:
+                raise ShapeError(f"'{name}' has the shape {list(panel.shape)}, but a picture has rows and columns")
+            drawn.append((str(name), *panel.shape, panel.ravel().tolist()))
+        super().__init__(_bilevel.pictures(title, drawn))
 
 
 def table(header, rows):

@@ -3,7 +3,9 @@
 import numpy as np
 
 from ._build import Builder, engine_array
+from ._judged import trace_for
 from ._problem import Leaves, Parts, Problem, bounds_of
+from ._rows import Divided, row_count
 from ._tensor import Tensor
 from .errors import DataError, ProblemError
 
@@ -28,21 +30,16 @@ def normal(shape, deviation=1.0, seed=0, low=None, high=None):
 class Scope:
     """What a loss is given besides λ and the parameters: the data as attributes, minibatches and noise."""
 
-    def __init__(self, builder, data, dtype, batch):
-        self._builder, self._data, self._dtype, self._batch = builder, data, dtype, batch
+    def __init__(self, builder, ports, dtype):
+        self._builder, self._ports, self._dtype = builder, ports, dtype
         self._known, self._draws = {}, 0
 
     def __getattr__(self, name):
-        if name.startswith("_") or name not in self._data:
-            raise AttributeError(f"there is no data set '{name}'; the data sets are {', '.join(self._data)}")
+        if name.startswith("_") or name not in self._ports:
+            raise AttributeError(f"there is no data set '{name}'; the data sets are {', '.join(self._ports)}")
         if name not in self._known:
-            array = self._data[name]
-            floats = array.dtype.kind == "f"
-            rows = self._batch.get(name)
-            shape = list(array.shape) if rows is None else [rows, *array.shape[1:]]
-            prefix = "data" if rows is None else "batch"
-            native = self._builder.graph.input(f"{prefix}/{name}", shape, self._dtype if floats else "i32")
-            self._known[name] = Tensor(native, self._builder)
+            port, shape, floats = self._ports[name]
+            self._known[name] = Tensor(self._builder.graph.input(port, shape, self._dtype if floats else "i32"), self._builder)
         return self._known[name]
 
     def _draw(self, kind, shape):
@@ -64,52 +61,83 @@ def _variables(tree, what):
     return {name: v if isinstance(v, Variable) else Variable(v) for name, v in tree.items()}
 
 
-def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=None, dtype="f64", precision="full"):
+def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=None, dtype="f64", precision="full", table=None, split=None):
     """A bilevel problem from two functions on NumPy-like tensors.
 
     `lam` and `params` are dictionaries of arrays, `bilevel.full(…)` or `bilevel.normal(…)`. `inner(s, lam, params)` and
     `outer(s, lam, params)` return a tensor with one element; `s` has the data as attributes. `batch_size` is a number of rows for each
     data set that the inner loss sees in minibatches: a number for all, or a dictionary.
+
+    The arrays of `table` have rows that `split=bilevel.Split(…)` divides: the inner loss sees the rows to train on, and the outer one the
+    validation rows. If the outer loss returns one number for each row, its mean is the loss, and standard errors are over rows.
     """
     lam, params = _variables(lam, "lam"), _variables(params, "params")
+    arrays, divided = _arrays(data), _arrays(table)
+    if (table is None) != (split is None):
+        raise ProblemError("table=… has the arrays whose rows split=… divides; give both, or neither")
+    if both := sorted(set(arrays) & set(divided)):
+        raise ProblemError(f"'{both[0]}' is in data and in the table; give it once")
+    if isinstance(batch_size, dict):
+        if unknown := sorted(set(batch_size) - set(arrays) - set(divided)):
+            raise ProblemError(f"batch_size names '{unknown[0]}', which is no data set")
+        batch = batch_size
+    else:
+        batch = {} if batch_size is None else {n: batch_size for n, a in {**arrays, **divided}.items() if a.ndim}
+    rows = Divided(divided, split.rows(row_count(list(divided.values()), "table"))) if divided else None
+    tracing = _Tracing(lam, params, arrays, divided, dtype)
+    counts = [len(part) for part in rows.rows] if rows else [0, 0, 0, 0]
+    functions = [tracing.traced(inner, "inner", batch, counts[0]), tracing.traced(outer, "outer", {}, counts[1])]
+    extra = [(name, tracing.traced(loss, f"metric {name}", {}, counts[1])) for name, loss in (metrics or {}).items()]
+    pairs = bounds_of({n: (v.low, v.high) for n, v in lam.items()}, list(lam))
+    starts = [{n: np.require(v.start, dtype=tracing.wide, requirements="C") for n, v in tree.items()} for tree in (lam, params)]
+    parts = Parts(
+        [(n, v, *pairs[n]) for n, v in starts[0].items()], [(n, v, "trained") for n, v in starts[1].items()],
+        {**arrays, **tracing.constants}, [functions[0]], [functions[1]], dtype, metrics=extra, precision=precision,
+        tables=divided, rows=rows.rows if rows else None, traced={"inner": {counts[0]}, "outer": {counts[1]}},
+    )
+
+    def retrace(level, count):
+        tracing.constants.clear()
+        function = tracing.traced(inner if level == "inner" else outer, level, batch if level == "inner" else {}, count)
+        return function, dict(tracing.constants)
+
+    if rows:
+        trace_for(parts, retrace, set(), set(counts[1:]))
+    return Problem(parts, *(Leaves(list(tree), list(tree.values())) for tree in starts), retrace=retrace)
+
+
+def _arrays(data):
     arrays = {name: engine_array(value) for name, value in (data or {}).items()}
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError(f"the data set '{name}' has numbers that are not finite; remove such rows or replace them")
-    if isinstance(batch_size, dict):
-        unknown = sorted(set(batch_size) - set(arrays))
-        if unknown:
-            raise ProblemError(f"batch_size names '{unknown[0]}', which is no data set")
-    wide = np.float64 if dtype == "f64" else np.float32
-    constants = {}
+    return arrays
 
-    def traced(loss, name, batch):
-        builder = Builder(f"{name} const")
-        scope = Scope(builder, arrays, dtype, batch)
+
+class _Tracing:
+    """Losses as traced functions of the same λ, parameters and data."""
+
+    def __init__(self, lam, params, data, table, dtype):
+        self.lam, self.params, self.data, self.table, self.dtype = lam, params, data, table, dtype
+        self.wide = np.float64 if dtype == "f64" else np.float32
+        self.constants = {}
+
+    def traced(self, loss, name, batch, count):
+        """The loss for so many rows of the table; `batch` has the numbers of rows in minibatches."""
+        builder = Builder(f"{name} {count} const" if self.table else f"{name} const")
+        ports = {}
+        for known, array in {**self.data, **self.table}.items():
+            shape = list(array.shape) if known in self.data else [count, *array.shape[1:]]
+            shape = [batch[known], *shape[1:]] if known in batch else shape
+            ports[known] = (f"{'batch' if known in batch else 'data'}/{known}", shape, array.dtype.kind == "f")
         trees = []
-        for prefix, tree in (("lambda", lam), ("theta", params)):
-            made = {n: builder.graph.input(f"{prefix}/{n}", list(v.start.shape), dtype) for n, v in tree.items()}
+        for prefix, tree in (("lambda", self.lam), ("theta", self.params)):
+            made = {n: builder.graph.input(f"{prefix}/{n}", list(v.start.shape), self.dtype) for n, v in tree.items()}
             trees.append({n: Tensor(t, builder) for n, t in made.items()})
-        result = loss(scope, *trees)
-        if not isinstance(result, Tensor) or result.size != 1:
-            shape = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        result = loss(Scope(builder, ports, self.dtype), *trees)
+        shape = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        by_row = name == "outer" and self.table and shape == [count]
+        if not isinstance(result, Tensor) or (result.size != 1 and not by_row):
             raise ProblemError(f"the {name} loss must return a tensor with one element, but returned {shape}")
-        constants.update(builder.constants)
-        return builder.graph.function([("loss", result._native)])
-
-    if batch_size is None:
-        batch = {}
-    elif isinstance(batch_size, dict):
-        batch = batch_size
-    else:
-        batch = {n: batch_size for n, a in arrays.items() if a.ndim}
-    functions = [traced(inner, "inner", batch), traced(outer, "outer", {})]
-    extra = [(name, traced(loss, f"metric {name}", {})) for name, loss in (metrics or {}).items()]
-    pairs = bounds_of({n: (v.low, v.high) for n, v in lam.items()}, list(lam))
-    start = lambda v: np.require(v.start, dtype=wide, requirements="C")  # noqa: E731
-    parts = Parts(
-        [(n, start(v), *pairs[n]) for n, v in lam.items()], [(n, start(v), "trained") for n, v in params.items()],
-        {**arrays, **constants}, *functions, dtype, metrics=extra, precision=precision,
-    )
-    leaves = [Leaves(list(tree), [start(v) for v in tree.values()]) for tree in (lam, params)]
-    return Problem(parts, *leaves)
+        self.constants.update(builder.constants)
+        return builder.graph.function([("rows" if by_row else "loss", result._native)])

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _bilevel
 from ._check import CheckReport, compared
+from ._judged import Judged
 from ._results import Advice, Comparison, Hypergradient, Trained
 from ._run import Run
 from ._settings import method_tables, optimizer_table, outer_table
@@ -42,34 +43,52 @@ class Leaves:
 
 
 class Parts:
-    """Everything a problem is made of, as plain data."""
+    """Everything a problem is made of, as plain data.
 
-    def __init__(self, hyperparameters, parameters, data, inner, outer, dtype, start=None, metrics=(), precision="full"):
+    `inner` and `outer` are traced functions: one, or one for each number of rows in `traced`. Tables are divided into parts by `rows`.
+    """
+
+    def __init__(
+        self, hyperparameters, parameters, data, inner, outer, dtype, start=None, metrics=(), precision="full", tables=None, rows=None,
+        streams=(), traced=None,
+    ):
         self.hyperparameters, self.parameters, self.data = hyperparameters, parameters, data
         self.inner, self.outer, self.dtype, self.start = inner, outer, dtype, start
-        self.metrics, self.precision = list(metrics), precision
+        self.metrics, self.precision, self.tables, self.rows = list(metrics), precision, tables or {}, rows
+        self.streams, self.traced = list(streams), traced or {"inner": set(), "outer": set()}
+
+    def add(self, level, count, function, constants):
+        """Adds a loss as it was traced for this many rows."""
+        getattr(self, level).append(function)
+        self.data.update(constants)
+        self.traced[level].add(count)
 
     def native(self):
         return _bilevel.Problem(
-            self.hyperparameters, self.parameters, list(self.data.items()), self.inner, self.outer, self.dtype,
-            start=self.start, metrics=self.metrics, precision=self.precision,
+            self.hyperparameters, self.parameters, list(self.data.items()), self.inner, self.outer, self.dtype, start=self.start,
+            metrics=self.metrics, precision=self.precision, tables=list(self.tables.items()), rows=self.rows, streams=self.streams,
         )
 
 
-class Problem:
+class Problem(Judged):
     """Two losses: the inner one trains the parameters, the outer one judges them, and λ is what is learned.
 
     Make one with `bilevel.jax.problem`, `bilevel.torch.problem` or `bilevel.problem`.
     """
 
-    def __init__(self, parts, hyperparameters, parameters, references=None):
+    def __init__(self, parts, hyperparameters, parameters, references=None, retrace=None, core=None):
         self._parts, self._lambda, self._theta = parts, hyperparameters, parameters
-        self._references = references or {}
-        self._core, self._pid, self._prepared = parts.native(), os.getpid(), {}
+        self._references, self._retrace = references or {}, retrace
+        self._core, self._pid, self._prepared = core or parts.native(), os.getpid(), {}
+        self._frozen = [role == "frozen" for _, _, role in parts.parameters] if parts else [False] * len(parameters.names)
         #: The last run that was started, also if it was interrupted.
         self.last_run = None
 
     def __getstate__(self):
+        if self._parts is None:
+            raise Error("a problem that was derived from another cannot be pickled; pickle the other, and derive it again")
+        if self._parts.streams:
+            raise Error("a problem that reads a stream cannot be pickled; make it anew in the other process")
         return {"parts": self._parts, "lambda": self._lambda, "theta": self._theta}
 
     def __setstate__(self, state):
@@ -119,7 +138,7 @@ class Problem:
     def losses(self, lam=None, params=None, *, seed=0, device="cpu", threads=0):
         """The inner and the outer loss and the metrics, by name."""
         return dict(self._native().losses(
-            self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"), seed, device, threads))
+            self._given(self._lambda, lam, "lam"), self._given_theta(params), seed, device, threads))
 
     def hypergradient(self, method="langevin-adjoint", *, lam=None, params=None, seed=0, warm=False, device="cpu", threads=0, **settings):
         """The derivative of the outer loss by λ through training, by this method.
@@ -131,8 +150,13 @@ class Problem:
         core, since = self._native(), time.perf_counter()
         if key not in self._prepared:
             self._prepared[key] = core.prepare(key[0], key[1], device, threads)
-        value, error, theta, report = self._prepared[key].estimate(
-            seed, warm, self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"))
+        try:
+            value, error, theta, report = self._prepared[key].estimate(
+                seed, warm, self._given(self._lambda, lam, "lam"), self._given_theta(params))
+        except KeyboardInterrupt:
+            # What is compiled has been told to stop, and does not go on.
+            del self._prepared[key]
+            raise
         return Hypergradient(
             method=table["name"],
             value=self._lambda.tree(value),
@@ -158,7 +182,7 @@ class Problem:
             self._native(), json.dumps(table), json.dumps(outer), json.dumps(inner), json.dumps(optimizer_table(optimizer)),
             device, threads, None if callback is None else (lambda text: callback(json.loads(text))),
             None if folder is None else os.fspath(folder), resume, checkpoint_every,
-            self._given(self._lambda, lam, "lam"), self._given(self._theta, params, "params"),
+            self._given(self._lambda, lam, "lam"), self._given_theta(params),
         )
         self.last_run = Run(native, self, table["name"], iterations, title or f"bilevel: {table['name']}")
         if blocking:
@@ -194,11 +218,25 @@ class Problem:
     def _given(self, leaves, tree, what):
         return None if tree is None else leaves.arrays(tree, what)
 
+    def _given_theta(self, tree):
+        """The parameters that are not frozen, of a tree of all."""
+        if tree is None:
+            return None
+        return [leaf for leaf, is_frozen in zip(self._theta.arrays(tree, "params"), self._frozen) if not is_frozen]
+
     def _whole_theta(self, trained):
         """The parameters with the frozen ones in their places."""
         trained = iter(trained)
-        frozen = [role == "frozen" for _, _, role in self._parts.parameters]
-        return [own if is_frozen else next(trained) for own, is_frozen in zip(self._theta.values, frozen)]
+        return [own if is_frozen else next(trained) for own, is_frozen in zip(self._theta.values, self._frozen)]
+
+    def _derived(self, core, theta=None, lam=True):
+        """A problem made from this one by the engine; its leaves are those of this one where they are given, else dictionaries."""
+        starts = _bilevel.starts(core)
+        named = [Leaves([n for n, _ in part], [v for _, v in part]) for part in starts]
+        made = Problem(None, self._lambda if lam else named[0], theta or named[1], core=core)
+        if theta is not None:
+            made._frozen = self._frozen
+        return made
 
     def __repr__(self):
         lam, theta = self.sizes

@@ -1,5 +1,6 @@
 """What calls return: immutable values with a one-line form, and a table or picture for notebooks."""
 
+import html
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,32 @@ class Trained:
     def plot(self):
         """The recorded losses."""
         return Plot("Training", "step", "inner loss", [("", self.losses)])
+
+
+class Baselines:
+    """A learned λ beside one tuned value and none, by the loss on rows that no method has seen."""
+
+    def __init__(self, found, wins, sentence):
+        #: Of the rows: test, held-out or validation.
+        self.part = found["part"]
+        #: Dictionaries of a name, rows trained on, the loss, and its paired difference from one tuned value with a standard error.
+        self.rows = [{**row, "difference": row["difference"]["mean"], "standard_error": row["difference"]["standard_error"]} for row in found["rows"]]
+        #: The one tuned value of each leaf.
+        self.tuned = dict(found["tuned"])
+        #: Whether the learned λ is better than one tuned value by more than two standard errors.
+        self.wins = wins
+        self.sentence = sentence
+
+    HEADER = ("", "rows", "loss", "against one tuned", "±")
+
+    def _cells(self):
+        return [(r["name"], r["rows"], short(r["loss"]), short(r["difference"]), short(r["standard_error"])) for r in self.rows]
+
+    def __repr__(self):
+        return f"{text_table(self.HEADER, self._cells())}\n{self.sentence}"
+
+    def _repr_html_(self):
+        return table(self.HEADER, self._cells()) + f"<p>{html.escape(self.sentence)}</p>"
 
 
 class Comparison:

@@ -31,6 +31,16 @@ class Run:
         self._rows, self._ended = [], None
         _RUNNING.add(self)
 
+    def __getstate__(self):
+        self._outcome()
+        return {"problem": self._problem, "method": self.method, "planned": self._planned, "title": self.title, "rows": self._rows,
+                "ended": self._ended, "page": self._native.page(self.title)}
+
+    def __setstate__(self, state):
+        self._native = _Kept(state["page"])
+        self._problem, self.method, self._planned, self.title = (state[k] for k in ("problem", "method", "planned", "title"))
+        self._rows, self._ended = state["rows"], state["ended"]
+
     # While it goes on.
 
     @property
@@ -138,6 +148,12 @@ class Run:
         return self._outcome()[2]["metrics"]
 
     @property
+    def guard(self):
+        """What the guard found on the held-out rows: a dictionary with its `sentence`, or None without such rows."""
+        report = self._outcome()[2]
+        return None if report["guard"] is None else {**report["guard"], "sentence": report["guard_sentence"]}
+
+    @property
     def seconds(self):
         return self._outcome()[2]["seconds"]
 
@@ -145,6 +161,12 @@ class Run:
     def summary(self):
         """All numbers of the outcome."""
         return dict(self._outcome()[2])
+
+    def state_dict(self):
+        """The parameters and buffers of a PyTorch model, to be loaded by `load_state_dict(…, strict=False)`; tied weights included."""
+        if not hasattr(self._problem, "state_dict"):
+            raise Error("only a problem from bilevel.torch.problem has a state_dict; the parameters of this run are its params")
+        return self._problem.state_dict(self)
 
     def raise_if_failed(self):
         """Raises `DivergenceError` if numbers ran away."""
@@ -176,6 +198,32 @@ class Run:
             return repr(self)
         rows = [(k.replace("_", " "), v) for k, v in self.summary.items() if not isinstance(v, (dict, list))]
         return self.plot().svg + table(["run", self.method], rows)
+
+
+class _Kept:
+    """What stays of a run that has been pickled."""
+
+    folder = None
+
+    def __init__(self, page):
+        self._page = page
+
+    def wait(self, seen, seconds):
+        return True
+
+    def iterations(self, since):
+        return "[]"
+
+    def outcome(self, strict=True):
+        return None
+
+    def page(self, title):
+        return self._page
+
+    def abort(self):
+        pass
+
+    pause = resume = abort
 
 
 class _ProgressLine:

@@ -9,7 +9,7 @@ from .errors import SettingError
 INNER = ("step", "steps", "samples", "burn_in", "temperature", "noise_scale", "shrink", "inner_optimizer", "inner_schedule")
 OUTER = (
     "rate", "schedule", "iterations", "seed", "cold", "diagnose_every", "metrics_every", "clip_norm", "tolerance", "patience",
-    "improvement", "time_limit",
+    "improvement", "time_limit", "guard",
 )
 
 

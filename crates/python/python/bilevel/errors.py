@@ -17,6 +17,10 @@ class DataError(Error, ValueError):
     """Data that are missing, not finite, or otherwise unusable."""
 
 
+class StreamError(DataError):
+    """A stream of data that ended, failed or changed its shape; the sentence names the step."""
+
+
 class ProblemError(Error, ValueError):
     """A problem that is incomplete or contradicts itself."""
 
@@ -35,6 +39,10 @@ class CheckError(Error, ArithmeticError):
 
 class DivergenceError(Error, ArithmeticError):
     """A run whose numbers ran away."""
+
+
+class CheckpointError(Error, RuntimeError):
+    """A checkpoint or a file of arrays that cannot be read or written, or belongs to another run."""
 
 
 class OutOfMemoryError(Error, MemoryError):

@@ -6,7 +6,10 @@ import numpy as np
 
 from .._build import engine_array
 from .._check import Reference
+from .._judged import trace_for
 from .._problem import Leaves, Parts, Problem, bounds_of, takes
+from .._rows import divided
+from .._stream import Stream, is_stream
 from ..errors import DataError, ProblemError, ShapeError
 from ._lower import leaf_names, lower, scalar
 
@@ -69,28 +72,69 @@ def tables(tree, what):
 
 
 class _Level:
-    """One of the two losses while it is traced: its data, arguments and names."""
+    """One of the two losses: its data, arguments and names."""
 
-    def __init__(self, name, function, data, size):
-        self.name, self.function, self.has_data = name, function, data is not None
-        names, arrays, structure = tables(data, name) if self.has_data else ([], [], None)
+    def __init__(self, name, function, data, size, table=None):
+        self.name, self.function, self.size, self.table = name, function, size, table
+        self.level = {"train": "inner", "valid": "outer"}.get(name, name)
+        self.has_data = data is not None or table is not None
+        self.stream = None
+        if is_stream(data):
+            if size is not None:
+                raise ProblemError(f"the batches of {name} come from an iterator, so their size is its own; leave out batch_size")
+            self.stream = Stream(data, lambda batch: tables(batch, name)[:2], name)
+            data = self.stream.first
+        self.names, self.arrays, self.structure = [], [], None
+        if table is not None:
+            self.names, self.structure = table.names, table.structure
+            self.arrays = table.of("train" if name == "train" else "validation")
+        elif self.has_data:
+            self.names, self.arrays, self.structure = tables(data, name)
         if size is not None:
-            for n, a in zip(names, arrays):
+            for n, a in zip(self.names, self.arrays):
                 if a.ndim == 0 or a.shape[0] < size:
                     raise DataError(f"{name}/{n} has the shape {a.shape}, which has no minibatch of {size} rows")
-        self.data = {f"{name}/{n}": engine_array(a) for n, a in zip(names, arrays)}
-        shown = [a[:size] if size is not None else a for a in arrays]
-        self.batch = jax.tree_util.tree_unflatten(structure, shown) if self.has_data else None
-        self.prefix = ("batch/" if size is not None else "data/") + name
-        self.shown = {f"{self.prefix}/{n}": engine_array(a) for n, a in zip(names, shown)}
+        self.prefix = f"{'data' if size is None else 'batch'}/{name if table is None else 'rows'}"
+        self.data = {} if table is not None or self.stream else {f"{name}/{n}": engine_array(a) for n, a in zip(self.names, self.arrays)}
+        self.show([a[:size] if size is not None else a for a in self.arrays])
+
+    def show(self, arrays):
+        """Takes these rows to be traced with."""
+        self.batch = jax.tree_util.tree_unflatten(self.structure, arrays) if self.has_data else None
+        self.shown = {f"{self.prefix}/{n}": engine_array(a) for n, a in zip(self.names, arrays)}
+        counts = {a.shape[0] if a.ndim else 0 for a in arrays}
+        #: How many rows the loss sees, if all arrays have as many.
+        self.count = counts.pop() if len(counts) == 1 else 0
+        return self
 
     def arguments(self, *trees):
         return [*trees, *([self.batch] if self.has_data else [])]
 
+    def is_row_by_row(self, leaf):
+        """Whether a result has one number for each row."""
+        return self.level == "outer" and self.size is None and self.count > 0 and list(leaf.shape) == [self.count]
+
+
+def table_of(train, valid, held_out, test, split):
+    """The rows of all parts as one table, with the structure of a batch."""
+    names, arrays, structure = tables(train, "train")
+    others = []
+    for part, given in (("valid", valid), ("held_out", held_out), ("test", test)):
+        if given is None or isinstance(given, (int, float)):
+            others.append(given)
+            continue
+        _, own, its = tables(given, part)
+        if its != structure:
+            raise ShapeError(f"{part} has the structure {its}, but must have that of train, {structure}")
+        others.append(own)
+    made = divided(names, arrays, *others, split)
+    made.names, made.structure = names, structure
+    return made
+
 
 def problem(
     inner, outer, lam, params, *, train=None, valid=None, batch_size=None, valid_batch_size=None, state=None, start=None, metrics=None,
-    bounds=None, precision="full", key=None, check=True,
+    bounds=None, precision="full", key=None, check=True, split=None, held_out=None, test=None,
 ):
     """A bilevel problem from two JAX functions.
 
@@ -100,10 +144,17 @@ def problem(
     as `inner(lam, params, state, train)` and the inner one returns a pair of the loss and the new state.
 
     `bounds` is a pair for all of λ, or a dictionary by leaf. `start(lam)` gives the parameters that training starts from, if they depend on λ.
+    `train` and `valid` may be iterators or loaders of batches: one batch is read for each step, ahead of the run.
     `metrics` are functions like `outer`, by name. `check=False` leaves out the comparison with JAX.
+
+    With `split=bilevel.Split(…)`, the rows of `train` are divided, and `outer` sees the validation rows; or `held_out`, as a fraction of the
+    rows of `valid` or as data, and `test` are given beside `valid`. Held-out rows guard runs, and test rows are for `baselines`. If `outer`
+    returns one number for each row, its mean is the loss, and standard errors are over rows.
     """
     floats_only(lam, "lam")
     floats_only(params, "params")
+    if valid_batch_size is not None and (split is not None or held_out is not None or test is not None):
+        raise ProblemError("valid_batch_size does not go with divided rows, which are judged as a whole; leave it out")
     if batch_size is not None and train is None:
         raise ProblemError("batch_size is given without train=…")
     whole = params if state is None else {"params": params, "state": state}
@@ -111,7 +162,11 @@ def problem(
     theta_leaves = JaxLeaves(whole) if state is None else JaxState(whole)
     f64 = any(str(jnp.result_type(leaf)) == "float64" for leaf in jax.tree_util.tree_leaves((lam, params)))
     dtype = "f64" if f64 else "f32"
-    levels = {"train": _Level("train", inner, train, batch_size), "valid": _Level("valid", outer, valid, valid_batch_size)}
+    table = None
+    if split is not None or held_out is not None or test is not None:
+        table = table_of(train, valid, held_out, test, split)
+    levels = {
+        "train": _Level("train", inner, train, batch_size, table), "valid": _Level("valid", outer, valid, valid_batch_size, table)}
     data, lowered, references = {}, {}, {}
     for name, level in levels.items():
         one = _traced(level, lam, params, state, key, name)
@@ -122,8 +177,10 @@ def problem(
             references["inner" if name == "train" else "outer"] = _reference(level, one, lam, params, state, dtype)
     extra = []
     for name, function in (metrics or {}).items():
-        level = _Level(f"metric {name}", function, valid, None)
-        level.data, level.prefix = {}, "data/valid"
+        if levels["valid"].stream:
+            raise ProblemError("metrics need valid as arrays, not as an iterator")
+        level = _Level(f"metric {name}", function, valid, None, table)
+        level.data, level.prefix = {}, levels["valid"].prefix.replace("batch/", "data/")
         one = _traced(level, lam, params, state, key, f"metric {name}")
         data.update(one.constants)
         extra.append((name, one.function))
@@ -139,9 +196,25 @@ def problem(
     parts = Parts(
         [(n, v, *pairs[n]) for n, v in zip(lam_leaves.names, arrays(lam_leaves))],
         list(zip(theta_leaves.names, arrays(theta_leaves), roles)),
-        data, lowered["train"].function, lowered["valid"].function, dtype, begun, extra, precision,
+        data, [lowered["train"].function], [lowered["valid"].function], dtype, begun, extra, precision,
+        streams=[level.stream.declared(name) for name, level in levels.items() if level.stream],
+        **({} if table is None else {
+            "tables": {f"rows/{n}": engine_array(a) for n, a in table.arrays.items()}, "rows": table.rows,
+            "traced": {level.level: {level.count} for level in levels.values()},
+        }),
     )
-    made = Problem(parts, lam_leaves, theta_leaves, references)
+
+    def retrace(level, count):
+        name = "train" if level == "inner" else "valid"
+        shown = _Level(name, levels[name].function, None, None, table).show(table.first(count))
+        if levels[name].size is not None:
+            shown = levels[name]
+        one = _traced(shown, lam, params, state, key, f"{name} {count}")
+        return one.function, one.constants
+
+    if table is not None:
+        trace_for(parts, retrace, set(), {len(rows) for rows in table.rows[1:]})
+    made = Problem(parts, lam_leaves, theta_leaves, references, retrace)
     if check:
         made.check()
     return made
@@ -172,6 +245,9 @@ def _traced(level, lam, params, state, key, name):
     updates = state is not None and level.name == "train"
 
     def outputs(result):
+        leaves = jax.tree_util.tree_leaves(result)
+        if len(leaves) == 1 and level.is_row_by_row(leaves[0]):
+            return [("rows", leaves[0])]
         if not updates:
             return scalar(result)
         if not isinstance(result, tuple) or len(result) != 2:
@@ -208,13 +284,13 @@ def _reference(level, lowered, lam, params, state, dtype):
         for number, structure, count in places:
             filled[number] = jax.tree_util.tree_unflatten(structure, leaves[at : at + count])
             at += count
-        result = level.function(*filled)
-        return jnp.reshape(jax.tree_util.tree_leaves(result)[0], ())
+        result = jax.tree_util.tree_leaves(level.function(*filled))[0]
+        return result if level.is_row_by_row(result) else jnp.reshape(result, ())
 
     everything = tuple(range(len(flat)))
 
     def original(vectors):
-        slope = jax.grad(value, argnums=everything)
+        slope = jax.grad(lambda *x: jnp.mean(value(*x)), argnums=everything)
         along = tuple(jnp.asarray(vectors[v], x.dtype) for v, x in zip(variables, flat))
         first = attempt(lambda: [np.asarray(g) for g in jax.jit(slope)(*flat)])
         # By reverse mode twice, because a custom_vjp has no forward mode.

@@ -1,37 +1,51 @@
-"""An exported PyTorch program as a traced function."""
+"""An exported PyTorch program as a traced function.
+
+A value is a tensor of the graph, or one of PyTorch's if it depends on no input: such operators are computed by PyTorch itself, once. That
+covers masks, positions and buffers that do not change.
+"""
 
 import operator
+import traceback
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
-from .._build import Builder, engine_array
+from .._build import Builder
 from .._bilevel import Tensor
 from ..errors import Error, UnsupportedError
-from ._rules import DTYPES, RULES, Lowering
+from ._recognised import TAKES_KNOWN, decompositions
+from ._rules import DTYPES, RULES, Lowering, array_of
 
-#: What a lowering says of a line that is not the user's.
+#: Folders whose lines are not the user's.
 _LIBRARY = ("/torch/", "/bilevel/")
-
-
-def array_of(tensor):
-    """A tensor as an array of the engine's types."""
-    tensor = tensor.detach().cpu()
-    if tensor.dtype in (torch.bfloat16, torch.float16):
-        tensor = tensor.float()
-    return engine_array(tensor.numpy())
+#: A known tensor that is larger is computed by the graph.
+MAX_FOLDED_ELEMENTS = 1 << 24
 
 
 def export(module, arguments):
-    """The program of a module, in PyTorch's own decomposition."""
+    """The program of a module, in PyTorch's own decomposition but for what is recognised whole."""
     try:
-        return torch.export.export(module, tuple(arguments), strict=False).run_decompositions()
+        return torch.export.export(module, tuple(arguments), strict=False).run_decompositions(decompositions())
     except Error:
         raise
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UnsupportedError(
-            f"torch.export cannot trace the model: {first}; remove what depends on the values of tensors, such as if and .item()"
+            f"{user_line(error)}torch.export cannot trace the model: {first}; remove what depends on the values of tensors, such as if and .item()"
         ) from error
+
+
+def user_line(error):
+    """The line of user code that an exception passed through last."""
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if not any(part in f.filename for part in _LIBRARY) and not f.filename.startswith("<")]
+        # The outermost of them is the call of bilevel itself.
+        inside = [f for f in own if f.name != "<module>"] or own
+        if inside:
+            return f"{inside[-1].filename.rsplit('/', 1)[-1]}:{inside[-1].lineno} ({inside[-1].name}): "
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def location(node):
@@ -70,6 +84,7 @@ def lower(program, names, inputs, constants):
             env[node] = _called(s, node, env)
         elif node.op == "output":
             results = [env.get(m) if isinstance(m, torch.fx.Node) else m for m in node.args[0]]
+    results = [s.tensor(r) if isinstance(r, torch.Tensor) else r for r in results]
     outputs, updates = [], {}
     for spec, result in zip(program.graph_signature.output_specs, results, strict=True):
         if spec.kind.name == "USER_OUTPUT":
@@ -90,7 +105,7 @@ def _placeholder(builder, node, spec, names, given, known, made):
     elif kind == "USER_INPUT":
         name = next(given)
     else:
-        return builder.array(array_of(known[spec.target]))
+        return known[spec.target].detach().cpu()
     if name not in made:
         # Tied weights are one input.
         made[name] = builder.graph.input(name, [int(n) for n in value.shape], DTYPES[value.dtype])
@@ -104,12 +119,18 @@ def _called(s, node, env):
         return arguments[0][arguments[1]]
     name, value = str(node.target), node.meta.get("val")
     first = value[0] if isinstance(value, (tuple, list)) and value else value
+    if _is_known(node, (arguments, options), first):
+        with torch.no_grad():
+            return node.target(*arguments, **{**options, **({"device": "cpu"} if "device" in options else {})})
     try:
         if name not in RULES:
             raise UnsupportedError(f"'{name}' is not supported")
         dtype = DTYPES.get(first.dtype) if hasattr(first, "dtype") else None
         if hasattr(first, "dtype") and dtype is None:
             raise UnsupportedError(f"tensors of type {first.dtype}")
+        if name not in TAKES_KNOWN:
+            as_graph = lambda x: s.tensor(x) if isinstance(x, torch.Tensor) else x  # noqa: E731
+            arguments, options = tree_map(as_graph, (arguments, options))
         result = RULES[name](s, dtype, *arguments, **options)
     except (Error, NotImplementedError) as error:
         raise UnsupportedError(f"{location(node)}{name}: {error}") from error
@@ -119,3 +140,8 @@ def _called(s, node, env):
     return result
 
 
+def _is_known(node, given, value):
+    """Whether PyTorch can compute it now: it depends on no input and draws nothing."""
+    if any(isinstance(x, Tensor) for x in tree_leaves(given)) or not isinstance(value, torch.Tensor):
+        return False
+    return torch.Tag.nondeterministic_seeded not in node.target.tags and value.numel() <= MAX_FOLDED_ELEMENTS

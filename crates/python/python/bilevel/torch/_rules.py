@@ -20,6 +20,14 @@ DTYPES = {
 }
 
 
+def array_of(tensor):
+    """A tensor as an array of the engine's types."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return build.engine_array(tensor.numpy())
+
+
 def rule(*names):
     def register(function):
         for name in names:
@@ -36,9 +44,11 @@ class Lowering:
         self.builder, self.streams = builder, 0
 
     def tensor(self, value, like=None, dtype=None):
-        """A tensor, or a number as one."""
+        """A tensor, or a known one or a number as one."""
         if isinstance(value, Tensor):
             return value
+        if isinstance(value, torch.Tensor):
+            return self.builder.array(array_of(value))
         return self.builder.constant(value, [], dtype or like.dtype)
 
     def pair(self, a, b, dtype=None):
@@ -50,7 +60,9 @@ class Lowering:
             fractional = any(isinstance(x, float) and not x.is_integer() for x in numbers)
             common = dtype if dtype in ("f32", "f64") else "f64" if fractional else "i32"
         a, b = (self.tensor(x, dtype=common).convert(common) for x in (a, b))
-        return a, b
+        # Shapes are aligned at their last axes.
+        rank = max(len(a.shape), len(b.shape))
+        return tuple(x if len(x.shape) in (0, rank) else x.reshape([1] * (rank - len(x.shape)) + x.shape) for x in (a, b))
 
     def binary(self, op, a, b, dtype=None):
         a, b = self.pair(a, b, dtype)
@@ -138,10 +150,19 @@ def _(s, o, a, b, rounding_mode=None):
     return (y.unary("floor") if rounding_mode == "floor" else truncated(y) if rounding_mode == "trunc" else y).convert(o)
 
 
-@rule("aten.fmod.Scalar", "aten.fmod.Tensor", "aten.remainder.Scalar", "aten.remainder.Tensor")
-def _(s, o, a, b):
-    a, b = (x.convert("f64" if x.dtype == "i32" else x.dtype) for x in s.pair(a, b))
-    return a.binary("sub", a.binary("div", b).unary("floor").binary("mul", b)).convert(o)
+def _remainder(whole):
+    """a − whole(a/b)·b: rounded down it has the sign of the divisor, and cut off that of the dividend."""
+
+    def lowered(s, o, a, b):
+        a, b = (x.convert("f64" if x.dtype == "i32" else x.dtype) for x in s.pair(a, b))
+        return a.binary("sub", whole(a.binary("div", b)).binary("mul", b)).convert(o)
+
+    return lowered
+
+
+for _kind in ("Scalar", "Tensor"):
+    RULES[f"aten.remainder.{_kind}"] = _remainder(lambda x: x.unary("floor"))
+    RULES[f"aten.fmod.{_kind}"] = _remainder(truncated)
 
 
 @rule("aten.pow.Tensor_Scalar")
@@ -325,7 +346,9 @@ def _(s, o, x, pad, value=0.0):
 
 @rule("aten.as_strided")
 def _(s, o, x, size, stride, offset=0):
-    if math.prod(size) != math.prod(x.shape) or list(stride) != build.strides(list(size)) or offset:
+    # The stride of an axis of length 1 says nothing.
+    same = all(n == 1 or a == b for n, a, b in zip(size, stride, build.strides(list(size))))
+    if math.prod(size) != math.prod(x.shape) or not same or offset:
         raise UnsupportedError("a view with strides of its own")
     return x.reshape(list(size))
 
@@ -560,7 +583,20 @@ def _(s, o, x, size):
 
 # Indices.
 
-rule("aten.embedding")(lambda s, o, weight, indices, *_: weight.gather(indices, 0))
+@rule("aten.embedding")
+def _(s, o, weight, indices, padding=-1, *_):
+    rows = weight.gather(indices, 0)
+    if padding < 0:
+        return rows
+    # The row of the padding is not trained.
+    is_padding = indices.binary("eq", float(padding)).reshape([*indices.shape, 1])
+    return select(spread(is_padding, rows.shape), rows.stop_gradient(), rows)
+
+
+def spread(x, shape):
+    """A tensor of the same rank, stretched along axes of length 1."""
+    keep = [i for i, n in enumerate(shape) if x.shape[i] == n]
+    return x.reshape([x.shape[i] for i in keep]).broadcast(keep, shape)
 
 
 @rule("aten.index_select")

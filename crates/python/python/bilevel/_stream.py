@@ -1,0 +1,88 @@
+"""Iterators and loaders as data: one batch for each step, read ahead of the run on a thread of its own."""
+
+import collections.abc
+import itertools
+import warnings
+
+from ._build import engine_array
+from .errors import StreamError
+
+#: Batches that are kept, because reverse mode walks back and reads them again.
+KEPT = 4096
+
+
+def is_stream(data):
+    """Whether data are batches that come one after the other, such as an iterator or a `DataLoader`, and not arrays."""
+    return isinstance(data, collections.abc.Iterator) or (hasattr(data, "__iter__") and not hasattr(data, "__getitem__") and not hasattr(data, "shape"))
+
+
+class Stream:
+    """The batches of an iterable, numbered by the steps that ask for them.
+
+    A step that asks again is given the batch that it had. An iterable that ends is started anew; an iterator that ends is an error.
+    """
+
+    def __init__(self, source, flatten, what):
+        self.source, self.flatten, self.what = source, flatten, what
+        self.iterator, self.read_so_far, self.names = iter(source), 0, None
+        self.known = collections.OrderedDict()
+        #: The first batch, for tracing; it is also the first that is read.
+        self.first = self._next()
+        self.iterator = itertools.chain([self.first], self.iterator)
+
+    def __call__(self, words, step):
+        """The arrays of the batch of a step, in the order of their names; `words` tell one hypergradient from another."""
+        key = (*words, step)
+        if key not in self.known:
+            self.known[key] = self._arrays(self._next())
+            if len(self.known) > KEPT:
+                self.known.popitem(last=False)
+        return self.known[key]
+
+    def _next(self):
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            pass
+        except Exception as error:
+            raise StreamError(f"{self.what} failed after {self.read_so_far} batches: {type(error).__name__}: {error}") from error
+        if isinstance(self.source, collections.abc.Iterator):
+            raise StreamError(
+                f"{self.what} ended after {self.read_so_far} batches; give something that can be iterated over again, such as a list or a loader")
+        self.iterator = iter(self.source)
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            raise StreamError(f"{self.what} has no batches") from None
+
+    def _arrays(self, batch):
+        names, arrays = self.flatten(batch)
+        arrays = [engine_array(array) for array in arrays]
+        shapes = [array.shape for array in arrays]
+        if self.names is None:
+            self.names, self.shapes = names, shapes
+        if is_smaller(shapes, self.shapes):
+            # The rest of an epoch: shapes are fixed, so it is left out.
+            warnings.warn(f"the last batch of {self.what} is smaller than the others and is left out", stacklevel=1)
+            return self._arrays(self._next())
+        if (names, shapes) != (self.names, self.shapes):
+            raise StreamError(f"a batch of {self.what} has the shapes {shapes}, but the first had {self.shapes}")
+        self.read_so_far += 1
+        return arrays
+
+    def declared(self, prefix):
+        """What the engine must know: names, shapes and types of the arrays, this function, and its identity."""
+        names, arrays = self.flatten(self.first)
+        arrays = [engine_array(array) for array in arrays]
+        self.names, self.shapes = names, [array.shape for array in arrays]
+        types = {"float32": "f32", "float64": "f64", "int32": "i32"}
+        ports = [(f"{prefix}/{n}", list(a.shape), types[str(a.dtype)]) for n, a in zip(names, arrays)]
+        return ports, self, type(self.source).__name__
+
+
+def is_smaller(shapes, first):
+    """Whether batches have the same form but fewer rows."""
+    if len(shapes) != len(first) or shapes == first:
+        return False
+    pairs = list(zip(shapes, first))
+    return all(a and b and a[0] < b[0] and a[1:] == b[1:] for a, b in pairs)
