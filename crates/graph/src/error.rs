@@ -162,6 +162,11 @@ pub enum ErrorKind {
         /// What is missing or failed, and what can be done.
         what: String,
     },
+    /// Ranks that compute one program cannot go on together.
+    Ranks {
+        /// What happened, on which rank, and what can be done.
+        what: String,
+    },
     /// A function of the host failed.
     HostFunction {
         /// Its name.
@@ -227,7 +232,7 @@ impl fmt::Display for Error {
             ErrorKind::BeyondBuffer { first, end, bytes } => {
                 write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")?
             }
-            ErrorKind::Device { what } => f.write_str(what)?,
+            ErrorKind::Device { what } | ErrorKind::Ranks { what } => f.write_str(what)?,
             ErrorKind::HostFunction { name, reason } => write!(f, "{name} failed: {reason}")?,
             ErrorKind::NotConvertible { found, wanted } => write!(f, "{}{:?} is not a {wanted}", found.0, found.1)?,
             ErrorKind::NoMemory { shape, dtype } => {

@@ -105,4 +105,18 @@ impl Session {
     pub(crate) fn stop(&self) -> &StopSignal {
         &self.stop
     }
+
+    /// The signal for what one rank does without the others: where several compute together, one that stops alone would leave them
+    /// waiting, so all stop after it.
+    pub(crate) fn stop_of_one_rank(&self) -> StopSignal {
+        if self.executor.link().is_some() { StopSignal::new() } else { self.stop.clone() }
+    }
+
+    /// The largest of the numbers of all ranks that compute together.
+    pub(crate) fn largest(&self, own: u64) -> Result<u64> {
+        Ok(match self.executor.link() {
+            Some(link) => link.largest(own)?,
+            None => own,
+        })
+    }
 }

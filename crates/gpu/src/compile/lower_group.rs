@@ -187,6 +187,10 @@ fn single<B: Backend>(context: Context, backend: &B, id: usize, space: &mut Work
             let what = format!("{}, which user code computes, on a GPU; run it on the CPU", call.function().name());
             return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
         }
+        Kind::Collective(collective) => {
+            let what = format!("{} between ranks on a GPU; run the ranks on the CPU", collective.name());
+            return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
+        }
         Kind::CumSum { axis, reverse } => {
             let shape = shape_of(0)?;
             let sizes = (shape[..*axis].iter().product(), shape[*axis], shape[axis + 1..].iter().product());

@@ -138,6 +138,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             Ok(x.clone())
         }
         Op::Block(op) => block(*op, operands),
+        Op::Collective(collective) => collective.result(operands),
     }
 }
 

@@ -1,0 +1,5 @@
+//! Tests of the partition and of ranks that are threads.
+
+mod communicators;
+mod conformance;
+mod runs;
