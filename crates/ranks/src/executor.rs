@@ -5,7 +5,7 @@
 //! but where parts have different lengths, two ranks may round a replicated value differently. Then all take that of rank 0.
 
 use crate::digest::Digest;
-use crate::partition::partition;
+use crate::partition::partition_with_state;
 use bilevel_graph::{Bindings, Buffer, Executor, Link, Meta, Op, Program, Result, Runnable, rank_error};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,12 +35,20 @@ pub struct Ranks {
     inner: Arc<dyn Executor>,
     link: Link,
     corrected: Arc<AtomicU64>,
+    /// Inputs of which every rank has a part.
+    shared: Arc<[String]>,
 }
 
 impl Ranks {
     /// This rank's part of every program runs on `inner`.
     pub fn new(inner: &dyn Executor, link: Link) -> Self {
-        Ranks { inner: inner.share(), link, corrected: Arc::default() }
+        Ranks { inner: inner.share(), link, corrected: Arc::default(), shared: Arc::new([]) }
+    }
+
+    /// Every rank has a part of the inputs of these names, along their first axis, in the programs compiled from now on: what is bound to
+    /// them is a buffer of that part. The others are whole on every rank.
+    pub fn with_shared_inputs<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
+        Ranks { shared: names.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// How many runs ended with other bits on some rank than on rank 0, and were corrected.
@@ -51,14 +59,15 @@ impl Ranks {
 
 impl Executor for Ranks {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        let local = partition(program, &self.link)?;
+        let local = partition_with_state(program, &self.link, |name| self.shared.iter().any(|shared| shared == name))?;
+        let parts = local.inputs.iter().zip(&program.inputs).map(|(part, whole)| part.meta != whole.meta).collect();
         let communicates = local.nodes.iter().any(|node| matches!(node.op, Op::Collective(_)));
         let mut digest = Digest::default();
         digest.add(env!("CARGO_PKG_VERSION").as_bytes());
         digest.add(program.dump(false).as_bytes());
         let inner = self.inner.compile(&local)?;
         let (link, corrected) = (self.link.clone(), self.corrected.clone());
-        Ok(Box::new(RanksRun { inner, link, communicates, program: digest.value(), corrected }))
+        Ok(Box::new(RanksRun { inner, link, communicates, parts, program: digest.value(), corrected }))
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
@@ -84,6 +93,8 @@ struct RanksRun {
     link: Link,
     /// Ranks wait for each other within a run.
     communicates: bool,
+    /// By input: this rank has a part of it.
+    parts: Vec<bool>,
     /// The digest of the whole program.
     program: u64,
     corrected: Arc<AtomicU64>,
@@ -136,10 +147,11 @@ impl RanksRun {
         )))
     }
 
-    /// What the run wrote: carried inputs, and outputs where they are shown.
+    /// What the run wrote and every rank has: carried inputs, and outputs where they are shown.
     fn written(&self, shown: bool) -> impl Iterator<Item = &Buffer> {
         let bindings = self.inner.bindings();
-        let carried = bindings.program().carries.iter().filter_map(|carry| bindings.inputs()[carry.input].as_ref());
+        let whole = bindings.program().carries.iter().filter(|carry| !self.parts[carry.input]);
+        let carried = whole.filter_map(|carry| bindings.inputs()[carry.input].as_ref());
         let outputs = if shown { bindings.outputs() } else { &[] };
         carried.chain(outputs.iter().flatten())
     }

@@ -46,6 +46,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let mut progress = Progress { state, slots: zeros, best: None, guarded: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
     let mut save = Saving::begin(&driver, &mut progress, &session, &mut notes)?;
+    session.same_iteration(progress.numbers.iteration)?;
     let spent = progress.numbers.elapsed;
     let mut good = LastGood::new(&progress, driver.fall_back, &session)?;
 

@@ -28,6 +28,9 @@ pub trait Communicator: Send + Sync {
 
     /// Ends the work of all ranks: this one has failed for this reason. What the others call from now on fails and names the reason.
     fn abort(&self, reason: &str);
+
+    /// Takes leave of the other ranks, which do the same; no call follows.
+    fn finish(&self) {}
 }
 
 /// A handle to a [`Communicator`], with the collectives that programs and runs are made of. Two are equal if one is a clone of the other.

@@ -19,13 +19,13 @@ pub(crate) struct Analysis {
     pub places: Vec<Placement>,
 }
 
-/// Plans the partition of a program over so many ranks.
-pub(crate) fn analyse(program: &Program, ranks: usize) -> Analysis {
+/// Plans the partition of a program over so many ranks. Of some inputs, by node, every rank has a part only.
+pub(crate) fn analyse(program: &Program, ranks: usize, owned: &[Placement]) -> Analysis {
     let mut summed = vec![false; program.nodes.len()];
     loop {
-        let found = propagate(program, ranks, &summed);
+        let found = propagate(program, ranks, &summed, owned);
         let mut more = false;
-        for node in needed_whole(program, &found) {
+        for node in needed_whole(program, &found, owned) {
             more |= found.places[node].is_partial() && !std::mem::replace(&mut summed[node], true);
         }
         if !more {
@@ -35,9 +35,10 @@ pub(crate) fn analyse(program: &Program, ranks: usize) -> Analysis {
 }
 
 /// The nodes whose value is needed whole.
-fn needed_whole(program: &Program, found: &Analysis) -> Vec<usize> {
+fn needed_whole(program: &Program, found: &Analysis, owned: &[Placement]) -> Vec<usize> {
     let outputs = program.outputs.iter().filter_map(|port| port.node);
-    let mut needed: Vec<usize> = outputs.chain(program.carries.iter().map(|carry| carry.next)).collect();
+    let whole = program.carries.iter().filter(|carry| owned[carry.input].is_replicated());
+    let mut needed: Vec<usize> = outputs.chain(whole.map(|carry| carry.next)).collect();
     for (node, way) in program.nodes.iter().zip(&found.ways) {
         let whole = node.inputs.iter().zip(&way.operands).filter(|(_, place)| place.is_replicated());
         needed.extend(whole.map(|(&input, _)| input));
@@ -45,7 +46,7 @@ fn needed_whole(program: &Program, found: &Analysis) -> Vec<usize> {
     needed
 }
 
-fn propagate(program: &Program, ranks: usize, summed: &[bool]) -> Analysis {
+fn propagate(program: &Program, ranks: usize, summed: &[bool], owned: &[Placement]) -> Analysis {
     let mut hints = vec![None; program.nodes.len()];
     program.shards.iter().for_each(|shard| hints[shard.node] = Some(shard.axis));
     let (mut ways, mut places) = (vec![], Vec::<Placement>::new());
@@ -69,6 +70,13 @@ fn propagate(program: &Program, ranks: usize, summed: &[bool]) -> Analysis {
             way.operands.iter().enumerate().map(moved).sum::<usize>() + terms
         };
         let is_empty = node.meta.shape.contains(&0) || site.operands.iter().any(|meta| meta.shape.contains(&0));
+        let input = program.inputs.iter().position(|port| port.node == Some(number));
+        let own = input.map(|input| &owned[input]).filter(|place| !place.is_replicated());
+        if let Some(place) = own {
+            ways.push(Way { operands: vec![], result: place.clone(), is_maximum: false });
+            places.push(place.clone());
+            continue;
+        }
         let way = site.ways().into_iter().filter(|_| !is_empty).min_by_key(cost).unwrap_or_else(|| site.whole());
         let mut place =
             if summed[number] && way.result.is_partial() { Placement::Replicated } else { way.result.clone() };

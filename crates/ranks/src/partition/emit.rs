@@ -13,14 +13,16 @@ use std::collections::HashMap;
 pub(crate) struct Emitter<'a> {
     program: &'a Program,
     link: &'a Link,
+    /// By input: where it is, and where what it is carried must be.
+    owned: &'a [Placement],
     nodes: Vec<ProgramNode>,
     /// Where the values of the program's nodes are: by node and place, the new node.
     made: HashMap<(usize, Placement), usize>,
 }
 
 /// Returns the program of this rank of the link.
-pub(crate) fn emit(program: &Program, analysis: &Analysis, link: &Link) -> Result<Program> {
-    let mut emitter = Emitter { program, link, nodes: vec![], made: HashMap::new() };
+pub(crate) fn emit(program: &Program, analysis: &Analysis, link: &Link, owned: &[Placement]) -> Result<Program> {
+    let mut emitter = Emitter { program, link, owned, nodes: vec![], made: HashMap::new() };
     for (number, way) in analysis.ways.iter().enumerate() {
         emitter.operation(number, way)?;
         if analysis.summed[number] && way.result.is_partial() {
@@ -34,14 +36,16 @@ impl Emitter<'_> {
     fn finish(mut self) -> Result<Program> {
         let (mut inputs, mut outputs) = (self.program.inputs.clone(), self.program.outputs.clone());
         let mut carries = self.program.carries.clone();
-        let mut whole = |port: &mut Port| -> Result<()> {
-            let node = port.node.map(|node| self.at(node, &Placement::Replicated)).transpose()?;
-            port.node = node;
+        let owned = self.owned;
+        let mut place = |port: &mut Port, place: &Placement| -> Result<()> {
+            port.node = port.node.map(|node| self.at(node, place)).transpose()?;
+            port.meta.shape = place.local(&port.meta.shape, self.link.rank());
             Ok(())
         };
-        inputs.iter_mut().chain(&mut outputs).try_for_each(&mut whole)?;
+        inputs.iter_mut().zip(owned).try_for_each(|(port, own)| place(port, own))?;
+        outputs.iter_mut().try_for_each(|port| place(port, &Placement::Replicated))?;
         for carry in &mut carries {
-            carry.next = self.at(carry.next, &Placement::Replicated)?;
+            carry.next = self.at(carry.next, &owned[carry.input])?;
         }
         Ok(Program { nodes: self.nodes, inputs, outputs, carries, step: self.program.step, shards: vec![] })
     }

@@ -2,4 +2,5 @@
 
 mod communicators;
 mod conformance;
+mod mpi;
 mod runs;

@@ -52,6 +52,46 @@ fn a_step_has_one_sum_for_the_loss_and_the_gradient_together() {
 }
 
 #[test]
+fn state_that_is_shared_out_is_that_of_one_rank_part_by_part() {
+    // λ and θ of an L1 weight for each parameter: elementwise losses, whose mixed product needs no other rank.
+    let program = || -> Result<Program> {
+        let g = Graph::new();
+        let [lambda, theta] = ["lambda", "theta"].map(|name| g.input(name, [10], DType::F64));
+        let inner = (theta - 1.0).square().sum_all() * 0.5 + (lambda.exp() * theta.square()).sum_all();
+        let outer = (theta - 0.8).square().sum_all();
+        let slope = gradient(inner, &[theta])?[0].expect("the loss depends on θ");
+        let f = gradient(outer, &[theta])?[0].expect("the loss depends on θ");
+        let h =
+            bilevel_graph::mixed_vector(inner, &[theta], &[f.stop_gradient()], &[lambda])?[0].expect("it depends on λ");
+        let step = Program::builder(&g).output("outer", outer);
+        step.carry(theta, theta - slope * 0.1).carry(lambda, lambda + h * 0.1).build()
+    };
+    let program = program().unwrap();
+    let start =
+        |part: std::ops::Range<usize>| Array::from_f64([part.len()], part.map(|i| i as f64 / 10.0).collect()).unwrap();
+    let go = |executor: &dyn Executor, part: std::ops::Range<usize>| {
+        let mut run = executor.compile(&program).unwrap();
+        for name in ["lambda", "theta"] {
+            run.set(program.input(name).unwrap(), &start(part.clone())).unwrap();
+        }
+        run.run(0..5).unwrap();
+        let state = |name: &str| run.input(program.input(name).unwrap()).unwrap().to_f64();
+        (state("lambda"), state("theta"), run.output(0).unwrap().item().unwrap())
+    };
+    let alone = go(&Cpu::with_threads(1), 0..10);
+    let found = Threads::run(3, |link| {
+        let part = [0..4, 4..7, 7..10][link.rank()].clone();
+        go(&Ranks::new(&Cpu::with_threads(1), link).with_shared_inputs(["lambda", "theta"]), part)
+    });
+    let joined =
+        |part: fn(&(Vec<f64>, Vec<f64>, f64)) -> &Vec<f64>| found.iter().flat_map(part).copied().collect::<Vec<_>>();
+    assert_eq!((joined(|f| &f.0), joined(|f| &f.1)), (alone.0, alone.1));
+    assert!(found.iter().all(|f| (f.2 - alone.2).abs() < 1e-15));
+    let local = bilevel_ranks::partition_with_state(&program, &Threads::links(3)[1], |_| true).unwrap().dump(false);
+    assert!(!local.contains("gather_ranks") && local.matches("sum_ranks").count() == 1, "{local}");
+}
+
+#[test]
 fn one_rank_and_a_program_without_hints_are_left_as_they_are() {
     let program = descent(64).unwrap();
     let alone = partition(&program, &Threads::links(1)[0]).unwrap();
