@@ -4,7 +4,7 @@ use crate::cases::{timed, wide};
 use crate::gpu::curves::Size;
 use crate::long::wide_run::Run;
 use crate::planning::passes::{self, Machine};
-use crate::{agree, gpu};
+use crate::{agree, gpu, ranks};
 use bilevel_graph::{DType, Precision};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, value_parser};
@@ -203,6 +203,20 @@ pub enum Command {
         /// Run the bare programs, without the library.
         #[arg(long)]
         bare: bool,
+        #[command(flatten)]
+        threads: Threads,
+    },
+    /// Time derivatives whose batch is shared out over the ranks of a launcher (mpirun, srun, torchrun), or on this process alone.
+    Ranks {
+        /// The cases to run; all of them by default.
+        #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(ranks::NAMES))]
+        cases: Vec<String>,
+        /// Repetitions of each.
+        #[arg(long, value_name = "N", default_value_t = 9, value_parser = count())]
+        reps: u32,
+        /// Instead, print the peak memory of every rank with this many numbers of λ, and of θ, shared out.
+        #[arg(long, value_name = "N", value_parser = numbers())]
+        state: Option<u32>,
         #[command(flatten)]
         threads: Threads,
     },

@@ -19,6 +19,7 @@ mod gpu;
 mod long;
 mod npy;
 mod planning;
+mod ranks;
 mod timing;
 mod truth;
 
@@ -95,6 +96,10 @@ fn run(command: Command) -> error::Result<bool> {
             let (cpu, jax) = (Cpu::with_threads(threads.count()), peers::Peer::agreeing(&peer));
             let dtypes = dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]);
             return agree::Comparison { cpu, jax, seed, data }.run(&cases, &dtypes);
+        }
+        Command::Ranks { state: Some(numbers), threads, .. } => ranks::memory(numbers as usize, threads.count())?,
+        Command::Ranks { cases, reps, threads, .. } => {
+            ranks::times(&chosen(cases, &ranks::NAMES), threads.count(), reps as usize)?;
         }
         Command::Truth { peer, threads } => truth::run(&peer, threads.count())?,
         Command::Large { count, iterations, threads, folder } => {

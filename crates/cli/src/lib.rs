@@ -56,6 +56,9 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         complain(&format!("an argument of {} bytes is too long; at most {MAX_WORD_BYTES} are allowed", long.len()));
         return BAD_INPUT;
     }
+    if let Err(error) = run::ranks::detect() {
+        return refuse(&error);
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         // Help and version come as errors that are none.
@@ -68,10 +71,10 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
             return BAD_INPUT;
         }
     };
-    match dispatch(registry, &arguments) {
-        Ok(()) => DONE,
-        Err(error) => refuse(&error),
-    }
+    let done = dispatch(registry, &arguments);
+    let code = done.as_ref().map_or_else(refuse, |()| DONE);
+    run::ranks::end(&done);
+    code
 }
 
 /// Prints an error and returns its exit code.
@@ -83,14 +86,25 @@ fn refuse(error: &CliError) -> u8 {
     code
 }
 
-/// Prints an error on one line, whatever was given; if it cannot be printed, that is ignored.
+/// Prints an error on one line, whatever was given; if it cannot be printed, that is ignored. Of several ranks, the first prints.
 fn complain(sentence: &str) {
+    if !run::ranks::follows() {
+        say_whatever(sentence);
+    }
+}
+
+/// Prints a sentence on any rank.
+fn say_whatever(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "bilevel: {}", terminal::readable::one_line(sentence));
 }
 
 fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let quiet = arguments.quiet;
+    let quiet = arguments.quiet || run::ranks::follows();
+    let mut out: Box<dyn Write> = match run::ranks::follows() {
+        true => Box::new(std::io::sink()),
+        false => Box::new(std::io::stdout().lock()),
+    };
+    share_out(&arguments.command)?;
     terminal::interrupt::be_quiet(quiet);
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(registry, list, &mut out),
@@ -114,9 +128,21 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
             out.write_all(&script).map_err(CliError::Output)
         }
         Some(Command::Tour) => {
-            let bold = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let bold = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
             tour::tour(&mut tour::Page::new(&mut out, bold))
         }
+    }
+}
+
+/// Joins the other ranks, where there are several and the command is one that they can share.
+fn share_out(command: &Option<Command>) -> Result<()> {
+    let Some(command) = command else { return run::ranks::refuse() };
+    match command {
+        Command::Run(_) | Command::Resume(_) => run::ranks::join(),
+        #[cfg(feature = "cuda")]
+        Command::Devices(_) => run::ranks::join(),
+        Command::Schema | Command::Completions { .. } | Command::List(_) => Ok(()),
+        _ => run::ranks::refuse(),
     }
 }
 

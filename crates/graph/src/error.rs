@@ -162,6 +162,11 @@ pub enum ErrorKind {
         /// What is missing or failed, and what can be done.
         what: String,
     },
+    /// Ranks that compute one program cannot go on together.
+    Ranks {
+        /// What happened, on which rank, and what can be done.
+        what: String,
+    },
     /// A function of the host failed.
     HostFunction {
         /// Its name.
@@ -228,7 +233,7 @@ impl fmt::Display for ErrorKind {
             Self::BeyondBuffer { first, end, bytes } => {
                 write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")
             }
-            Self::Device { what } => f.write_str(what),
+            Self::Device { what } | Self::Ranks { what } => f.write_str(what),
             Self::HostFunction { name, reason } => write!(f, "{name} failed: {reason}"),
             Self::NotConvertible { found, wanted } => write!(f, "{}{:?} is not a {wanted}", found.0, found.1),
             Self::NoMemory { shape, dtype } => {

@@ -169,7 +169,7 @@ fn hash<'b>(buffers: impl Iterator<Item = &'b Buffer>) -> Result<u64> {
 }
 
 /// The most memory this process has held so far, where the system says.
-fn peak_bytes() -> Option<u64> {
+pub fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)

@@ -167,6 +167,41 @@ pub(crate) struct Folder {
     _lock: File,
 }
 
+impl Checkpoints {
+    /// Puts a progress where the newest checkpoint that can be used has it, for a rank that reads the folder and leaves it as it is. The
+    /// answer is that of [`Folder::resume`].
+    pub(crate) fn follow(
+        &self,
+        identity: &Identity,
+        slots: &[&str],
+        progress: &mut Progress,
+        session: &Session,
+    ) -> crate::Result<Option<Vec<CheckpointError>>> {
+        if !self.resume {
+            return Ok(None);
+        }
+        let found = newest(&self.folder, |file| load(file, identity, slots, progress, session))?;
+        Ok(found.map(|(_, (), refused)| refused))
+    }
+}
+
+/// Puts a progress where a checkpoint of the same run has it.
+fn load(
+    mut file: Opened<File>,
+    identity: &Identity,
+    slots: &[&str],
+    progress: &mut Progress,
+    session: &Session,
+) -> crate::Result<()> {
+    let header = file.header();
+    let other_slots =
+        || (header.slots != slots).then(|| "the optimizer of the same name has a different memory".into());
+    match header.identity.difference(identity).or_else(other_slots) {
+        Some(difference) => Err(CheckpointError::Foreign { path: PathBuf::new(), difference }.into()),
+        None => progress.load(&mut file, session),
+    }
+}
+
 impl Folder {
     /// Makes the folder and sees that it can be written to.
     pub fn open(settings: &Checkpoints) -> Result<Self> {
@@ -198,15 +233,7 @@ impl Folder {
         progress: &mut Progress,
         session: &Session,
     ) -> crate::Result<Option<Vec<CheckpointError>>> {
-        let found = newest(&self.path, |mut file| {
-            let header = file.header();
-            let other_slots =
-                || (header.slots != slots).then(|| "the optimizer of the same name has a different memory".into());
-            match header.identity.difference(identity).or_else(other_slots) {
-                Some(difference) => Err(CheckpointError::Foreign { path: PathBuf::new(), difference }.into()),
-                None => progress.load(&mut file, session),
-            }
-        })?;
+        let found = newest(&self.path, |file| load(file, identity, slots, progress, session))?;
         let Some((_, (), refused)) = found else { return Ok(None) };
         // Out of the way, but not lost: a refused file may be of a newer version, or somebody else's.
         for error in &refused {

@@ -34,7 +34,13 @@ impl<'a> Saving<'a> {
     ) -> crate::Result<Self> {
         let (settings, slots) = (driver.checkpoints.as_ref(), driver.optimizer.slots());
         let mut saving = Saving { settings, identity: driver.identity(), slots, folder: None, saved: None };
-        if let Some(settings) = settings {
+        let rank = session.executor().link().map_or(0, |link| link.rank());
+        if let (Some(settings), 1..) = (settings, rank) {
+            // Rank 0 keeps the folder; what it has to say of it, it says.
+            if settings.follow(&saving.identity, slots, progress, session)?.is_some() {
+                progress.aim_at(&driver.criteria);
+            }
+        } else if let Some(settings) = settings {
             let folder = Folder::open(settings)?;
             // Where a run does not resume, the folder is empty.
             if let Some(refused) = folder.resume(&saving.identity, slots, progress, session)? {

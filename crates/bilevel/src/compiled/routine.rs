@@ -96,14 +96,14 @@ impl Routine {
         let problem = session.problem();
         Ok(Routine {
             run,
-            stretches: Stretches::new(session.stop().clone()),
+            stretches: Stretches::new(session.stop().clone(), session.executor().link().cloned()),
             lambda: problem.lambda.iter().map(|(name, _)| place(&format!("lambda.{name}"))).collect(),
             theta: problem.theta.iter().map(|(name, _)| place(&format!("theta.{name}"))).collect(),
             inputs: groups(&program.inputs),
             outputs: groups(&program.outputs),
             key,
             drawn_with: None,
-            feed: Feed::new(outlets, session.stop().clone()),
+            feed: Feed::new(outlets, session.stop_of_one_rank()),
             step_sizes: [gamma, noise],
             executor: session.executor().share(),
         })

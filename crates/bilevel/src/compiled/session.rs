@@ -8,7 +8,7 @@ use crate::problem::AnyProblem;
 use crate::problem::feeding::loader::Loader;
 use crate::problem::feeding::stream::Streamed;
 use crate::training::Evaluator;
-use bilevel_graph::{Buffer, Executor, Precision};
+use bilevel_graph::{Buffer, Executor, Precision, rank_error};
 use std::sync::Arc;
 
 /// A problem on an executor: its data lie there once, for all that is compiled for it. A clone is another handle to the same
@@ -104,5 +104,33 @@ impl Session {
 
     pub(crate) fn stop(&self) -> &StopSignal {
         &self.stop
+    }
+
+    /// The signal for what one rank does without the others: where several compute together, one that stops alone would leave them
+    /// waiting, so all stop after it.
+    pub(crate) fn stop_of_one_rank(&self) -> StopSignal {
+        if self.executor.link().is_some() { StopSignal::new() } else { self.stop.clone() }
+    }
+
+    /// Refuses to go on where ranks that compute together have not resumed from one checkpoint.
+    pub(crate) fn same_iteration(&self, own: u32) -> Result<()> {
+        let Some(link) = self.executor.link() else { return Ok(()) };
+        let all = link.numbers(own.into())?;
+        match all.iter().position(|&other| other != all[0]) {
+            None => Ok(()),
+            Some(other) => Err(rank_error(format!(
+                "rank {other} resumes after iteration {} and rank 0 after iteration {}; all ranks must see the folder of the run",
+                all[other], all[0]
+            ))
+            .into()),
+        }
+    }
+
+    /// The largest of the numbers of all ranks that compute together.
+    pub(crate) fn largest(&self, own: u64) -> Result<u64> {
+        Ok(match self.executor.link() {
+            Some(link) => link.largest(own)?,
+            None => own,
+        })
     }
 }

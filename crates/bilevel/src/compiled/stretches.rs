@@ -4,9 +4,11 @@
 //! them. A stretch becomes longer while it takes less than [`STRETCH`], or than [`SHARES`] times what each call of the
 //! program pays once, so a program whose calls fit into one stretch pays for a look at a flag and no more. The results
 //! are the same to the bit, for what is carried stays in its buffers between calls.
+//!
+//! Ranks that compute the program together take the same stretches: all stop if one has to, and the slowest sets the pace.
 
 use crate::outer::stopping::StopSignal;
-use bilevel_graph::{Error, ErrorKind, Result, Runnable};
+use bilevel_graph::{Error, ErrorKind, Link, Result, Runnable};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -31,13 +33,15 @@ enum Pace {
 /// How many steps of a program are run without a look at the signal.
 pub(crate) struct Stretches {
     signal: StopSignal,
+    /// The ranks that take these stretches together.
+    link: Option<Link>,
     length: u32,
     pace: Pace,
 }
 
 impl Stretches {
-    pub fn new(signal: StopSignal) -> Self {
-        Stretches { signal, length: 1, pace: Pace::Cold }
+    pub fn new(signal: StopSignal, link: Option<Link>) -> Self {
+        Stretches { signal, link, length: 1, pace: Pace::Cold }
     }
 
     /// Runs these steps, with the outputs of the last where they are `shown`, or ends with [`ErrorKind::Stopped`] when the signal is set.
@@ -48,14 +52,26 @@ impl Stretches {
             let began = Instant::now();
             self.unless_stopped(|| program.advance(from..to))?;
             from = to;
-            self.learn(began.elapsed());
+            self.learn(self.slowest(began.elapsed())?);
         }
         let last = from..steps.end;
         self.unless_stopped(|| if shown { program.run(last) } else { program.advance(last) })
     }
 
     fn unless_stopped(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.signal.is_set() { Err(Error::new(ErrorKind::Stopped)) } else { work() }
+        let is_set = self.signal.is_set();
+        let stops = match &self.link {
+            Some(link) => link.largest(is_set.into())? > 0,
+            None => is_set,
+        };
+        if stops { Err(Error::new(ErrorKind::Stopped)) } else { work() }
+    }
+
+    /// The time of the slowest rank.
+    fn slowest(&self, took: Duration) -> Result<Duration> {
+        let Some(link) = &self.link else { return Ok(took) };
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        link.largest(nanoseconds).map(Duration::from_nanos)
     }
 
     /// Decides on the length of the next stretch from what the last one took.

@@ -185,7 +185,9 @@ impl Estimator for Prepared {
             chain.estimate(state, chain_key(key, number), gamma)
         };
         let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
-        let workers = if self.brief { 1 } else { self.workers.min(work.len()) };
+        // Ranks that compute a chain together must take the chains in one order.
+        let in_turn = self.brief || executor.link().is_some();
+        let workers = if in_turn { 1 } else { self.workers.min(work.len()) };
         let share = work.len().div_ceil(workers);
         let found: Vec<Result<Hypergradient>> = std::thread::scope(|scope| {
             let mut others = vec![];

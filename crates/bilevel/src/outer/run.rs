@@ -46,6 +46,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let mut progress = Progress { state, slots: zeros, best: None, guarded: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
     let mut save = Saving::begin(&driver, &mut progress, &session, &mut notes)?;
+    session.same_iteration(progress.numbers.iteration)?;
     let spent = progress.numbers.elapsed;
     let mut good = LastGood::new(&progress, driver.fall_back, &session)?;
 
@@ -56,12 +57,10 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         until: driver.criteria.iterations,
         notes: notes.clone(),
     };
-    let mut asked = ask(&mut observers, |observer| observer.on_start(&beginning));
+    let mut ended = ask(&mut observers, |observer| observer.on_start(&beginning));
     let mut reason = loop {
-        if let Some(reason) = asked.take() {
-            break StopReason::Observer(reason);
-        }
-        if let Some(reason) = driver.criteria.reason(&progress.numbers, began.elapsed()) {
+        let own = ended.take().or_else(|| driver.criteria.reason(&progress.numbers, began.elapsed()));
+        if let Some(reason) = agreed(own, &session)? {
             break reason;
         }
         // Where the last iteration was suspect, the good one lies further back.
@@ -72,9 +71,10 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
             Ok(Some(diagnosis)) => {
                 notes.extend(good.fall_back(None, &mut progress, &session)?);
                 // Before the post-mortem, which may fail or need more memory than there is.
-                if let Err(error) = save.save(good.of(&progress)) {
+                let unsaved = save.save(good.of(&progress)).err().map(StopReason::Unsaved);
+                if let Some(reason) = agreed(unsaved, &session)? {
                     notes.push(format!("before that: {}", StopReason::Diverged(diagnosis)));
-                    break StopReason::Unsaved(error);
+                    break reason;
                 }
                 let diagnosis = match before.as_ref().or(good.held()) {
                     Some(before) => outer.examine(before, diagnosis),
@@ -96,21 +96,23 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         numbers.elapsed = spent.saturating_add(began.elapsed());
         if let Some(last) = &mut numbers.last {
             last.elapsed = numbers.elapsed;
-            asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
+            ended = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
         }
         good.note(&progress, outer.estimator.tables(), &session)?;
         // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
         if save.is_due(progress.numbers.iteration)
             && let Err(error) = save.save(good.of(&progress))
         {
-            break StopReason::Unsaved(error);
+            ended = Some(StopReason::Unsaved(error));
         }
     };
-    if !matches!(reason, StopReason::Unsaved(_))
-        && let Err(error) = save.save(good.of(&progress))
-    {
+    let unsaved = match &reason {
+        StopReason::Unsaved(_) => None,
+        _ => save.save(good.of(&progress)).err().map(StopReason::Unsaved),
+    };
+    if let Some(unsaved) = agreed(unsaved, &session)? {
         notes.push(format!("before that: {reason}"));
-        reason = StopReason::Unsaved(error);
+        reason = unsaved;
     }
     // Its memory is as large as the state, and the outcome needs some.
     drop(good);
@@ -164,15 +166,24 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// The reason on which all ranks agree: a rank that stopped for one of its own would leave the others waiting.
+fn agreed(own: Option<StopReason>, session: &Session) -> Result<Option<StopReason>> {
+    let code = StopReason::code(own.as_ref());
+    let all = session.largest(code)?;
+    // A run that a signal stops is not measured at its end, so either all stop for a signal or none does.
+    let keeps = all == code || code > StopReason::code(Some(&StopReason::Signal));
+    Ok(if keeps { own } else { StopReason::of_another_rank(all) })
+}
+
 /// Tells all observers; the reason of the first that asks to stop.
 fn ask(
     observers: &mut [Box<dyn Observer>],
     mut tell: impl FnMut(&mut dyn Observer) -> ControlFlow<String>,
-) -> Option<String> {
+) -> Option<StopReason> {
     let mut reason = None;
     for observer in observers {
         if let ControlFlow::Break(said) = tell(&mut **observer) {
-            reason.get_or_insert(said);
+            reason.get_or_insert(StopReason::Observer(said));
         }
     }
     reason

@@ -136,6 +136,32 @@ impl StopSignal {
     }
 }
 
+/// A reason on which ranks agree, as a number: the larger is the one that all take.
+impl StopReason {
+    /// The number of a reason, or 0 for none. What depends on the progress alone is the same on every rank.
+    pub(crate) fn code(reason: Option<&StopReason>) -> u64 {
+        match reason {
+            None => 0,
+            Some(StopReason::Signal) => 1,
+            Some(StopReason::Time) => 2,
+            Some(StopReason::Observer(_)) => 3,
+            Some(StopReason::Unsaved(_)) => 4,
+            Some(_) => 5,
+        }
+    }
+
+    /// The reason for a rank that has none of this number itself.
+    pub(crate) fn of_another_rank(code: u64) -> Option<StopReason> {
+        Some(match code {
+            0 => return None,
+            1 => StopReason::Signal,
+            2 => StopReason::Time,
+            4 => StopReason::Observer("another rank could not write a checkpoint".into()),
+            _ => StopReason::Observer("an observer on another rank asked for it".into()),
+        })
+    }
+}
+
 /// What a run leaves behind.
 ///
 /// ```

@@ -54,6 +54,19 @@ pub struct Episode {
     pub classes: Tensor,
 }
 
+impl Episode {
+    /// Episodes side by side, of which each rank has a part.
+    pub(crate) fn over_ranks(self) -> Self {
+        Episode {
+            support: self.support.over_ranks(0),
+            support_labels: self.support_labels.over_ranks(0),
+            query: self.query.over_ranks(0),
+            query_labels: self.query_labels.over_ranks(0),
+            classes: self.classes.over_ranks(0),
+        }
+    }
+}
+
 impl Classes {
     /// Classes by name, each with the numbers of its rows. A row can be listed only once.
     pub fn new<S: Into<String>>(classes: impl IntoIterator<Item = (S, Vec<usize>)>) -> Result<Self> {

@@ -356,7 +356,7 @@ impl<'a> Scope<'a> {
         self.sum.borrow_mut().refuse("draws minibatches with replacement");
         let uniform = self.key.random(self.counter, RandomKind::Uniform, self.next_stream(), [size], DType::F64);
         // u < 1 has 53 bits and the rows fewer than 32, so the product stays below the number of rows when it is rounded.
-        (uniform * rows as f64).floor().convert(DType::I32)
+        (uniform * rows as f64).floor().convert(DType::I32).over_ranks(0)
     }
 
     /// `size` row numbers of `0..rows` in epochs: every row exactly once in each, in a different order in every epoch.
@@ -404,7 +404,7 @@ impl<'a> Scope<'a> {
                 after.map_or(this, |(next, after)| next.convert(DType::I32).select(after.index(0, i), this))
             })
         };
-        row.convert(DType::I32)
+        row.convert(DType::I32).over_ranks(0)
     }
 
     /// An N-way K-shot episode: `ways` different classes, and of each `support` + `query` different rows, all equally likely.
@@ -502,7 +502,8 @@ impl<'a> Scope<'a> {
         let classes = place as u32;
         let rows = [shots.ways, shots.support + shots.query];
         let draws = [draw(Purpose::Ways(classes), &[shots.ways]), draw(Purpose::Rows(classes), &rows)];
-        Episode::draw(self.graph, shots, found.names().len(), tables, draws)
+        let episode = Episode::draw(self.graph, shots, found.names().len(), tables, draws);
+        if before.is_empty() { episode } else { episode.over_ranks() }
     }
 
     /// Checks whether minibatches of this size are possible.

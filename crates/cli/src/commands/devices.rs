@@ -63,7 +63,8 @@ impl Found {
             let what = if found { "found".into() } else { format!("missing: {}", library.sentence()) };
             text += &format!("  {:width$}  {what}\n", name(library));
         }
-        text + "\n" + &self.verdict() + "\n"
+        let ranks = crate::run::ranks::described().map_or(String::new(), |ranks| format!("{ranks}\n"));
+        text + "\n" + &self.verdict() + "\n" + &ranks
     }
 
     fn has(&self, library: Missing) -> bool {
@@ -91,6 +92,7 @@ impl Found {
         };
         json!({
             "cpu": { "threads": self.threads, "free_bytes": self.free_bytes },
+            "ranks": crate::run::ranks::launch().map(|launch| launch.size),
             "libraries": self.libraries.iter().map(library).collect::<Vec<_>>(),
             "gpus": self.gpus.iter().flatten().map(gpu).collect::<Vec<_>>(),
         })

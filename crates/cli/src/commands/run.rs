@@ -7,6 +7,7 @@ use crate::errors::{CliError, Result};
 use crate::run::device::settled;
 use crate::run::execute::execute_and_draw;
 use crate::run::folder::{RunFolder, read_entries};
+use crate::run::ranks;
 use crate::terminal::interrupt::stop_run_on_interrupt;
 use crate::terminal::progress::RunProgress;
 use crate::terminal::readable::{escaped_lines, escaped_path};
@@ -91,11 +92,15 @@ pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Writ
     // Files and a device that cannot be used are better known before anything is written.
     config = config.sealed()?;
     config.device = settled(config.device, quiet)?;
-    let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
+    let folder = match (ranks::follows(), &arguments.out) {
+        // Rank 0 makes the folder, and nobody else writes to it.
+        (true, out) => RunFolder::at(out.as_deref().unwrap_or(Path::new("runs"))),
+        (false, out) => RunFolder::for_new_run(out.as_deref(), &config)?,
+    };
     let display = (!quiet).then(RunProgress::stderr);
     let signal = stop_run_on_interrupt(folder.path())?;
     let result = execute_and_draw(&config, registry, &folder, false, display, signal);
-    if result.is_err() && arguments.out.is_none() {
+    if result.is_err() && arguments.out.is_none() && !ranks::follows() {
         folder.remove_if_empty();
     }
     let result = result?;

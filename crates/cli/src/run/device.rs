@@ -1,7 +1,7 @@
 //! The executor of a device, opened when the command runs.
 
 use crate::errors::{CliError, Result};
-use crate::run::gpu;
+use crate::run::{gpu, ranks};
 use bilevel::Cpu;
 use bilevel_graph::Executor;
 use bilevel_run::Device;
@@ -30,13 +30,14 @@ pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     Ok(found)
 }
 
-/// Its executor; this many threads on the processor, 0 for one for each core.
+/// Its executor; this many threads on the processor, 0 for one for each core. Where a launcher started several ranks, they compute together.
 pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
-    Ok(match settled(device, true)? {
+    let alone: Arc<dyn Executor> = match settled(device, true)? {
         Device::Cuda(number) => gpu::executor(number)?,
-        _ if threads == 0 => Arc::new(Cpu::new()),
+        _ if threads == 0 => Arc::new(Cpu::with_threads(ranks::threads()?)),
         _ => Arc::new(Cpu::with_threads(threads)),
-    })
+    };
+    Ok(ranks::together(alone))
 }
 
 #[cfg(test)]

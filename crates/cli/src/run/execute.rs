@@ -1,16 +1,18 @@
 //! One run, from a configuration to a folder with a result: what `run`, `resume` and studies share.
 
 use crate::config::errors::ConfigError;
+use crate::config::text::to_toml;
 use crate::errors::{CliError, Result};
 use crate::pages;
 use crate::run::device::executor;
 use crate::run::folder::RunFolder;
 use crate::run::metrics::{Recorder, look_at};
 use crate::run::provenance::{self, Provenance};
+use crate::run::ranks;
 use crate::run::result::write_result;
 use bilevel::checkpoints::Checkpoints;
 use bilevel::observers::{Observer, StopSignal};
-use bilevel::{Problem, StopReason};
+use bilevel::{Driver, Problem, StopReason};
 use bilevel_run::run::RunResult;
 use bilevel_run::{Config, Registry};
 
@@ -45,6 +47,10 @@ pub fn execute(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
+    ranks::agree_on(&to_toml(registry, config))?;
+    if ranks::follows() {
+        return follow(config, registry, folder, resume, signal);
+    }
     let mut done = 0;
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
         look_at(folder, config, newest.checkpoint.last())?;
@@ -84,6 +90,30 @@ pub fn execute(
     }
 }
 
+/// The part of a rank that writes nothing: rank 0 keeps the folder, from whose checkpoints all resume.
+fn follow(
+    config: &Config,
+    registry: &Registry,
+    folder: &RunFolder,
+    resume: bool,
+    signal: StopSignal,
+) -> Result<RunResult> {
+    let (path, until) = (folder.path().to_path_buf(), config.outer.iterations);
+    let executor = executor(config.device, config.threads)?;
+    let problem = match config.problem_on(registry, &executor, &signal) {
+        Err(_) if signal.is_set() => return Err(CliError::Stopped { path, done: 0, until }),
+        built => built.map_err(with_key)?,
+    };
+    let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
+    let with_checkpoints = |driver: Driver| driver.checkpoints(checkpoints).stop_signal(signal);
+    let (outcome, result) = config.run_on(registry, &problem, Box::new(executor), with_checkpoints)?;
+    match (outcome.reason, result) {
+        (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),
+        (_, Some(result)) => Ok(result),
+        _ => Err(CliError::Stopped { path, done: outcome.iterations, until }),
+    }
+}
+
 /// The same for a run of its own, which is drawn, however it ended; one whose files can no longer be written has said so.
 pub fn execute_and_draw(
     config: &Config,
@@ -94,6 +124,9 @@ pub fn execute_and_draw(
     signal: StopSignal,
 ) -> Result<RunResult> {
     let result = execute(config, registry, folder, resume, display, signal);
+    if ranks::follows() {
+        return result;
+    }
     match &result {
         Ok(_) | Err(CliError::Diverged { .. }) => report(folder, registry),
         Err(CliError::Stopped { done, .. }) if *done > 0 => report(folder, registry),

@@ -15,6 +15,7 @@ pub mod pack;
 #[path = "pack_absent.rs"]
 pub mod pack;
 pub mod provenance;
+pub mod ranks;
 pub mod record;
 pub mod result;
 pub mod side_by_side;

@@ -15,6 +15,7 @@ mod interrupting;
 mod manifest;
 mod numbers;
 mod own;
+mod ranks;
 mod report;
 mod reproduce;
 mod resuming;

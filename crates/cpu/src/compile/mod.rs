@@ -1,5 +1,6 @@
 //! From a schedule to the steps of a CPU plan.
 
+pub(crate) mod collective;
 pub(crate) mod gemm_conv;
 pub(crate) mod host;
 pub(crate) mod plan;

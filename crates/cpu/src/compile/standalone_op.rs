@@ -1,5 +1,6 @@
 //! The step of an operation that is not part of a loop.
 
+use crate::compile::collective::CollectiveStep;
 use crate::compile::gemm_conv::Heavy;
 use crate::compile::host::{HostArray, HostStep};
 use crate::compile::step::StepKind;
@@ -75,6 +76,11 @@ pub(crate) fn single(
             let typed = operands.iter().enumerate().map(|(i, &(n, _))| array(at(i), shape(i), schedule.nodes[n].dtype));
             let (operands, result) = (typed.collect(), array(result, &node.shape, dtype));
             StepKind::Host(HostStep { call: call.clone(), operands, result })
+        }
+        (Kind::Collective(collective), _) => {
+            let operand = HostArray { at: at(0), count: shape(0).iter().product(), dtype };
+            let result = HostArray { at: result, count: node.count(), dtype };
+            StepKind::Collective(CollectiveStep { collective: collective.clone(), operand, result })
         }
         (Kind::Concat(axis), _) => {
             let whole = View::contiguous(&node.shape);

@@ -1,5 +1,6 @@
 //! One step of a planned program: a fused loop or a single larger operation.
 
+use crate::compile::collective::CollectiveStep;
 use crate::compile::host::HostStep;
 use crate::conv::ConvPlan;
 use crate::data::block_ops::run_blocks;
@@ -115,6 +116,7 @@ pub(crate) enum StepKind {
         indices: Address,
     },
     Host(HostStep),
+    Collective(CollectiveStep),
     /// Strided copies, into zeros where a place and its bytes are given.
     Moves {
         zero: Option<(Address, usize)>,
@@ -181,6 +183,7 @@ impl Step {
                     check_index(at(*indices).cast(), *count, *limit, operation, self.location)?
                 }
                 StepKind::Host(host) => host.run(memory, self.location)?,
+                StepKind::Collective(step) => step.run(memory, self.location)?,
                 StepKind::Moves { zero, moves } => {
                     if let Some((start, bytes)) = zero {
                         at(*start).write_bytes(0, *bytes);
@@ -225,6 +228,7 @@ impl Step {
             StepKind::WindowArgMax { sizes, .. } => format!("window argmax {sizes:?}"),
             StepKind::CumSum { sizes, .. } => format!("running sum {sizes:?}"),
             StepKind::Host(host) => host.describe(),
+            StepKind::Collective(step) => step.describe(),
             StepKind::Block { op, blocks, .. } => format!("{} of {} blocks", op.name(), blocks.count),
             StepKind::CheckIndex { count, .. } => format!("index check of {count}"),
             StepKind::Moves { moves, .. } => format!("{} strided copies", moves.len()),

@@ -155,6 +155,10 @@ fn single<B: Backend>(context: Context, backend: &B, id: usize, space: &mut Work
             let what = format!("{}, which user code computes, on a GPU; run it on the CPU", call.function().name());
             Err(Error::new(ErrorKind::Unsupported { what }).at(node.location))
         }
+        Kind::Collective(collective) => {
+            let what = format!("{} between ranks on a GPU; run the ranks on the CPU", collective.name());
+            Err(Error::new(ErrorKind::Unsupported { what }).at(node.location))
+        }
         Kind::Input
         | Kind::CarriedCast(_)
         | Kind::Table(_)

@@ -85,6 +85,10 @@ pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize
             Ok(cotangent) => cotangent?,
             Err(reason) => refuse(call.function().name(), x, reason),
         },
+        Op::Collective(collective) => {
+            let reason = "a collective has no derivative; take derivatives of the whole program, then partition it";
+            refuse(collective.name(), x, reason.into())
+        }
         Op::Block(BlockOp::Cholesky) => cholesky(y, g),
         Op::Block(BlockOp::TriangularSolve { lower, transposed }) => {
             let of_b = x[0].triangular_solve(g, *lower, !transposed);

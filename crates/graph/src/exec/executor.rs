@@ -2,6 +2,7 @@
 
 use crate::exec::bindings::Bindings;
 use crate::exec::buffer::Buffer;
+use crate::exec::communicator::Link;
 use crate::ir::infer::Meta;
 use crate::ir::program::{Program, unknown};
 use crate::{Array, Error, ErrorKind, Result};
@@ -22,6 +23,12 @@ pub trait Executor: Send + Sync {
 
     /// Bytes that can still be had, where the executor knows.
     fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The ranks that compute every program of this executor together, where there are several. What one of them decides by its clock or
+    /// a signal, all must decide.
+    fn link(&self) -> Option<&Link> {
         None
     }
 
@@ -56,6 +63,10 @@ impl Executor for Arc<dyn Executor> {
 
     fn free_bytes(&self) -> Option<u64> {
         (**self).free_bytes()
+    }
+
+    fn link(&self) -> Option<&Link> {
+        (**self).link()
     }
 
     fn upload(&self, value: &Array) -> Result<Buffer> {

@@ -135,6 +135,7 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[DenseOperand]) -> Result<Ve
         Op::ScatterAdd { batch, size } => scatter_add(x[0], x[1], *batch, *size, meta, line)?,
         Op::WindowArgMax(dims) => window_argmax(x[0], dims, meta),
         Op::Block(op) => block(*op, x, meta),
+        Op::Collective(collective) => collective.run_on_f64(x[0].values, meta)?,
         Op::CumSum { axis, reverse } => fill(meta, |i| {
             let range = if *reverse { i[*axis]..meta.shape[*axis] } else { 0..i[*axis] + 1 };
             let mut from = i.to_vec();

@@ -1,6 +1,7 @@
 //! Programs for people to read: a text form with one operation per line, and a Graphviz drawing.
 
 use crate::Precision;
+use crate::ir::collective::CollectiveKind;
 use crate::ir::op::{BlockOp, ConvDims, DotDims, Op};
 use crate::ir::program::{Program, ProgramNode};
 use std::fmt::{self, Write};
@@ -148,6 +149,12 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Conv(dims, _, precision) => describe_conv(dims, *precision),
         Op::Gather { batch } => format!("gather[batch {batch}]"),
         Op::Host(call) => call.function().name().into(),
+        Op::Collective(collective) => match &collective.kind {
+            CollectiveKind::SumRanks => collective.name().into(),
+            CollectiveKind::GatherRanks(parts) | CollectiveKind::ScatterSum(parts) => {
+                format!("{}{parts:?}", collective.name())
+            }
+        },
         Op::ScatterAdd { batch, size } => format!("scatter_add[batch {batch}, size {size}]"),
         Op::WindowArgMax(dims) => {
             format!("window_argmax[size {:?}, stride {:?}, padding {:?}]", dims.size, dims.stride, dims.padding)

@@ -47,6 +47,8 @@ pub(crate) struct GraphData {
     pub convex: HashMap<NodeId, (Vec<NodeId>, Sign)>,
     /// The derivative rules of custom nodes.
     pub rules: Vec<CustomRule>,
+    /// By node: the axis along which ranks are to share it out.
+    pub shards: HashMap<NodeId, usize>,
     /// By computed node: the results of rewrites that removed it from an expression.
     pub bypassed: HashMap<NodeId, Vec<NodeId>>,
     /// The operands that each rewrite in progress has used.

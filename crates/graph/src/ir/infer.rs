@@ -79,6 +79,7 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
         Op::WindowArgMax(dims) => window_argmax(dims, one()?),
         Op::CumSum { axis, .. } => same_with_axes(&[*axis], one()?),
         Op::Block(op) => block(*op, operands),
+        Op::Collective(collective) => collective.result(operands),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The intermediate representation: operations, shape inference, simplification, and programs.
 
+pub(crate) mod collective;
 pub(crate) mod conv_role;
 pub(crate) mod dump;
 pub(crate) mod function;

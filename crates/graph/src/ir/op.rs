@@ -1,6 +1,7 @@
 //! The closed set of primitives. Everything else in the project is written in these, and every derivative rule
 //! (`vjp_rules.rs`) answers with these again, so a derivative can be derived to any order.
 
+use crate::ir::collective::Collective;
 use crate::ir::conv_role::ConvRole;
 use crate::ir::host::HostCall;
 use crate::{DType, Precision};
@@ -328,4 +329,7 @@ pub enum Op {
     Host(HostCall),
     /// An operation on whole rows or matrices.
     Block(BlockOp),
+    /// Communication between ranks, in a program that was partitioned for them.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Collective(Collective),
 }

@@ -49,6 +49,16 @@ pub struct Carry {
     pub next: usize,
 }
 
+/// A hint for a program that several ranks compute: share out this value along an axis ([`Tensor::over_ranks`]). It changes no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Shard {
+    /// The node.
+    pub node: usize,
+    /// An axis of it.
+    pub axis: usize,
+}
+
 /// Operations in an order that can be run, with what goes in, what comes out and what a loop carries.
 ///
 /// Running T steps evaluates all nodes T times; after each step every carried input takes its new value. Outputs are
@@ -85,6 +95,8 @@ pub struct Program {
     pub carries: Vec<Carry>,
     /// The number of the input that holds the loop step, if the program uses it.
     pub step: Option<usize>,
+    /// Values to share out where several ranks compute the program.
+    pub shards: Vec<Shard>,
 }
 
 impl Program {
@@ -241,7 +253,10 @@ impl ProgramBuilder<'_> {
             carries.push(carry);
         }
         let step = step_input(&nodes, &inputs)?;
-        Ok((Program { nodes, inputs, outputs, carries, step }, number))
+        let shards = data.shards.iter().filter(|(id, _)| live[**id as usize]);
+        let mut shards: Vec<Shard> = shards.map(|(&id, &axis)| Shard { node: number[id as usize], axis }).collect();
+        shards.sort_unstable_by_key(|shard| shard.node);
+        Ok((Program { nodes, inputs, outputs, carries, step, shards }, number))
     }
 
     /// By node of the graph: something in the program depends on it.

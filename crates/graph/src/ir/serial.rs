@@ -4,7 +4,7 @@
 
 use crate::ir::function::{Convex, Function};
 use crate::ir::op::Op;
-use crate::ir::program::{Carry, Port, Program, ProgramNode};
+use crate::ir::program::{Carry, Port, Program, ProgramNode, Shard};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize, Serializer};
 use std::panic::Location;
@@ -27,12 +27,14 @@ pub(crate) struct ProgramParts {
     outputs: Vec<Port>,
     carries: Vec<Carry>,
     step: Option<usize>,
+    #[serde(default)]
+    shards: Vec<Shard>,
 }
 
 impl ProgramParts {
     fn checked(self, rules: &[Arc<Function>]) -> Result<Program> {
-        let ProgramParts { nodes, inputs, outputs, carries, step } = self;
-        let program = Program { nodes, inputs, outputs, carries, step };
+        let ProgramParts { nodes, inputs, outputs, carries, step, shards } = self;
+        let program = Program { nodes, inputs, outputs, carries, step, shards };
         let is_unknown = |node: &&ProgramNode| matches!(node.op, Op::Custom(rule) if rule as usize >= rules.len());
         if let Some(node) = program.nodes.iter().find(is_unknown) {
             let reason = format!("{:?} is a derivative rule that it does not have", node.op);

@@ -32,6 +32,11 @@ impl Program {
             self.check_port("output", port)?;
         }
         check_names(&self.outputs)?;
+        for shard in &self.shards {
+            if self.nodes.get(shard.node).is_none_or(|node| shard.axis >= node.meta.shape.len()) {
+                return invalid(format!("axis {} of operation {} cannot be shared out", shard.axis, shard.node));
+            }
+        }
         self.check_carries()
     }
 

@@ -405,6 +405,29 @@ impl Tensor {
         self.apply("stop_gradient", Op::StopGradient)
     }
 
+    /// The same tensor, with a hint: ranks that compute a program together share it out along this axis, and what follows from it.
+    /// It changes no result and no derivative, and nothing at all where there is one rank. An axis shorter than the number of ranks is not
+    /// shared out.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph, Program};
+    /// let g = Graph::new();
+    /// let x = g.input("x", [8, 3], DType::F64).over_ranks(0);
+    /// let program = Program::builder(&g).output("mean", x.mean_all()).build()?;
+    /// assert_eq!((program.shards[0].node, program.shards[0].axis), (0, 0));
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn over_ranks(self, axis: usize) -> Tensor {
+        if self.error_index().is_none() && axis >= self.rank() {
+            return refuse("over_ranks", &[self], format!("there is no axis {axis}"));
+        }
+        if self.error_index().is_none() {
+            with_graph(self.graph_id(), |data| data.shards.insert(self.node_id(), axis));
+        }
+        self
+    }
+
     /// The identity on integers, which makes a run fail with a clear error where an element is not in `0..limit`.
     #[track_caller]
     pub fn check_index(self, limit: usize) -> Tensor {

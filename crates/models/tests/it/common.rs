@@ -2,9 +2,14 @@
 
 use bilevel::data::Start;
 use bilevel::{Cpu, Variable};
+use bilevel_graph::conformance::agree;
 use bilevel_graph::random::fill_uniform_f64;
-use bilevel_graph::{Array, DType, Executor, GradientCheck, Graph, Program, Quantity, Tensor, Tree};
+use bilevel_graph::{
+    Array, DType, Derivatives, Executor, GradientCheck, Graph, Program, Quantity, Tensor, Tree, gradient_or_zeros,
+    hessian_vector, mixed_vector,
+};
 use bilevel_models::inputs;
+use bilevel_ranks::{Ranks, Threads};
 
 /// Numbers uniform in (−1, 1).
 pub fn noise(shape: &[usize], number: u32) -> Array {
@@ -69,7 +74,8 @@ pub fn check_derivatives<S: Tree<Leaf = Variable>>(
 ) {
     let g = Graph::new();
     let leaves = inputs(model, &g, DType::F64);
-    let given: Vec<Tensor> = (0..).zip(data).map(|(i, v)| g.input(format!("data {i}"), v.shape(), v.dtype())).collect();
+    let input = |(i, v): (usize, &Array)| g.input(format!("data {i}"), v.shape(), v.dtype()).over_ranks(0);
+    let given: Vec<Tensor> = data.iter().enumerate().map(input).collect();
     let loss = loss(&leaves, &given);
     let values = numbers(model);
     let tensors: Vec<Tensor> = leaves.leaves().into_iter().copied().collect();
@@ -77,11 +83,57 @@ pub fn check_derivatives<S: Tree<Leaf = Variable>>(
         tensors.iter().zip(model.leaves()).filter(|(_, leaf)| leaf.is_trained()).map(|(tensor, _)| *tensor).collect();
     let point: Vec<(Tensor, Array)> =
         (tensors.iter().chain(&given).copied()).zip(values.leaves().into_iter().chain(data).cloned()).collect();
+    let names = values.names().into_iter().map(|name| name.to_string());
+    let names = names.chain((0..data.len()).map(|i| format!("data {i}")));
+    let named: Vec<(String, Array)> = names.zip(point.iter().map(|(_, value)| value.clone())).collect();
+    check_ranks(&g, loss, (&trained, given[0]), &named);
     let cpu = Cpu::new();
     for (number, step) in steps.into_iter().enumerate() {
         let check = GradientCheck::new(&g, loss, &trained, &point).executor(&cpu).coordinates(6).step(step);
         let mut report = check.run().unwrap();
         report.rows.retain(|row| (row.quantity == Quantity::Gradient) == (number == 0));
         assert!(!report.rows.is_empty() && report.passed(1e-8), "{report}");
+    }
+}
+
+fn or_zeros(derivatives: Derivatives, like: &[Tensor]) -> Vec<Tensor> {
+    derivatives.into_iter().zip(like).map(|(d, t)| d.unwrap_or_else(|| t.zeros_like())).collect()
+}
+
+/// Gradient, Hessian product and mixed product of a loss whose batch is shared out: on several ranks they are those of one.
+fn check_ranks(g: &Graph, loss: Tensor, (trained, first): (&[Tensor], Tensor), point: &[(String, Array)]) {
+    // Hyperparameters: a penalty, and the first of the data, of which each row belongs to one rank.
+    let penalty = g.input("penalty", [], DType::F64);
+    let squares = trained.iter().fold(g.scalar(0.0, DType::F64), |sum, t| sum + t.square().sum_all());
+    let loss = loss.reshape([]) + penalty.exp() * squares;
+    let direction: Vec<Tensor> = trained.iter().map(|t| t.cos()).collect();
+    let direction: Vec<Tensor> = direction.iter().map(|t| t.stop_gradient()).collect();
+    let lambda: Vec<Tensor> = [penalty].into_iter().chain(first.dtype().is_float().then_some(first)).collect();
+    let products = [
+        ("gradient", gradient_or_zeros(loss, trained).unwrap()),
+        ("hessian", or_zeros(hessian_vector(loss, trained, &direction).unwrap(), trained)),
+        ("mixed", or_zeros(mixed_vector(loss, trained, &direction, &lambda).unwrap(), &lambda)),
+    ];
+    let mut builder = Program::builder(g).output("loss", loss);
+    for (name, tensors) in &products {
+        builder = tensors.iter().enumerate().fold(builder, |b, (i, t)| b.output(format!("{name} {i}"), *t));
+    }
+    let program = builder.build().unwrap();
+    let run = |executor: &dyn Executor| -> Vec<Array> {
+        let mut run = executor.compile(&program).unwrap();
+        for (name, value) in point {
+            if let Ok(input) = program.input(name) {
+                run.set(input, value).unwrap();
+            }
+        }
+        run.set(program.input("penalty").unwrap(), &Array::scalar(-3.0, DType::F64)).unwrap();
+        run.run(0..1).unwrap();
+        (0..program.outputs.len()).map(|output| run.output(output).unwrap()).collect()
+    };
+    let alone = run(&Cpu::with_threads(1));
+    for ranks in [2, 3] {
+        for found in Threads::run(ranks, |link| run(&Ranks::new(&Cpu::with_threads(1), link))) {
+            agree(&found, &alone, &vec![1e-12; alone.len()]).unwrap_or_else(|m| panic!("on {ranks} ranks: {m}"));
+        }
     }
 }

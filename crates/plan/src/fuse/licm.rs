@@ -65,6 +65,7 @@ fn is_cheap(kind: &Kind) -> bool {
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
         | Kind::Host(_)
+        | Kind::Collective(_)
         | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)

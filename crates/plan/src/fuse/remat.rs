@@ -274,6 +274,7 @@ fn computes_elements(node: &Node) -> bool {
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
         | Kind::Host(_)
+        | Kind::Collective(_)
         | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)

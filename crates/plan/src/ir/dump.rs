@@ -159,6 +159,7 @@ fn name(kind: &Kind) -> String {
             format!("cumsum along {axis}{}", if *reverse { ", reversed" } else { "" })
         }
         Kind::Host(call) => call.function().name().into(),
+        Kind::Collective(collective) => collective.name().into(),
         Kind::Concat(axis) => format!("concat along {axis}"),
         Kind::Pad(frame) => format!("pad {:?}, interior {:?}", frame.low, frame.interior),
         Kind::PadSum(frames) => {

@@ -5,7 +5,8 @@ use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
 use bilevel_graph::{
-    BinaryOp, BlockOp, ConvDims, ConvRole, DType, HostCall, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims,
+    BinaryOp, BlockOp, Collective, ConvDims, ConvRole, DType, HostCall, Precision, RandomKind, ReduceOp, UnaryOp,
+    WindowDims,
 };
 use std::panic::Location;
 
@@ -72,6 +73,8 @@ pub enum Kind {
     },
     /// A function of dense operands that user code computes.
     Host(HostCall),
+    /// Communication between ranks.
+    Collective(Collective),
     /// An operation on whole rows or matrices of dense operands.
     Block(BlockOp),
     /// The concatenation of the operands along this axis.

@@ -334,6 +334,14 @@ impl Lowering {
             Op::ScatterAdd { batch, .. } => self.densely(Kind::ScatterAdd { batch: *batch }, of),
             Op::CumSum { axis, reverse } => self.densely(Kind::CumSum { axis: *axis, reverse: *reverse }, of),
             Op::Host(call) => self.densely(Kind::Host(call.clone()), of),
+            Op::Collective(collective) => {
+                let made = self.densely(Kind::Collective(collective.clone()), of);
+                // All ranks call it in every step, whatever each of them keeps from the step before.
+                if let Some((node, _)) = made.at() {
+                    self.nodes[node].invariant = false;
+                }
+                made
+            }
             Op::Block(op) => self.densely(Kind::Block(*op), of),
             Op::WindowArgMax(dims) => self.densely(Kind::WindowArgMax(dims.clone()), of),
             Op::Concat(axis) => {

@@ -45,6 +45,7 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
         | Kind::Host(_)
+        | Kind::Collective(_)
         | Kind::Block(_)
         | Kind::Concat(_)
         | Kind::Pad(_)
@@ -173,6 +174,7 @@ mod tests {
             Op::Block(_) => 25,
             Op::Host(_) => 26,
             Op::Custom(_) => unreachable!("a program has its value in its place"),
+            Op::Collective(_) => unreachable!("there is one rank"),
         }
     }
 

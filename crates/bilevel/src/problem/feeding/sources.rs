@@ -29,6 +29,11 @@ pub(crate) struct Read {
     pub batch: Tensor,
 }
 
+/// Data of which each rank sees a part of the rows, where several ranks compute a program.
+fn by_rows(data: Tensor) -> Tensor {
+    if data.rank() == 0 { data } else { data.over_ranks(0) }
+}
+
 /// The name of a table of classes among the data.
 pub(crate) fn table_name(classes: &str, table: &str) -> String {
     format!("{classes}.{table}")
@@ -37,7 +42,7 @@ pub(crate) fn table_name(classes: &str, table: &str) -> String {
 impl Sources {
     pub fn new(graph: &Graph, problem: &AnyProblem) -> Self {
         let input = |(name, array): &(String, bilevel_graph::Array)| {
-            (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype()))
+            (name.clone(), by_rows(graph.input(format!("data.{name}"), array.shape(), array.dtype())))
         };
         Sources {
             data: problem.data.iter().map(input).collect(),
@@ -81,7 +86,7 @@ impl Sources {
             return known.batch;
         }
         let (name, meta) = &self.streams[stream];
-        let batch = graph.input(at.port(name), &meta.shape, meta.dtype);
+        let batch = by_rows(graph.input(at.port(name), &meta.shape, meta.dtype));
         read.push(Read { stream, at, batch });
         batch
     }

@@ -587,6 +587,7 @@ mod tests {
             Op::Block(op) => op.name().into(),
             Op::CumSum { .. } => "cumsum".into(),
             Op::Host(_) => "function of the host".into(),
+            Op::Collective(collective) => collective.name().into(),
         }
     }
 

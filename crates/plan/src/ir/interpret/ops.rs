@@ -69,6 +69,7 @@ fn reference_op(node: &Node) -> Option<Op> {
         Kind::Block(op) => Op::Block(*op),
         Kind::CumSum { axis, reverse } => Op::CumSum { axis: *axis, reverse: *reverse },
         Kind::Host(call) => Op::Host(call.clone()),
+        Kind::Collective(collective) => Op::Collective(collective.clone()),
         Kind::Concat(axis) => Op::Concat(*axis),
         Kind::Pad(frame) => padding(frame),
         _ => return None,

@@ -86,7 +86,7 @@ impl LoweredProgram<'_> {
             Kind::Gather { .. } | Kind::InlineGather { .. } | Kind::ScatterAdd { .. } | Kind::AddRows { .. } => {
                 self.verify_indexed(id, &views)
             }
-            Kind::WindowArgMax(_) | Kind::Host(_) | Kind::Block(_) => self.require_whole(id),
+            Kind::WindowArgMax(_) | Kind::Host(_) | Kind::Collective(_) | Kind::Block(_) => self.require_whole(id),
             Kind::CumSum { axis, .. } => {
                 self.require_whole(id)?;
                 require(*axis < node.shape.len(), || format!("node {id} sums along axis {axis} of {:?}", node.shape))
@@ -216,6 +216,7 @@ fn operands_of(kind: &Kind) -> RangeInclusive<usize> {
         Kind::Block(op) => op.operands()..=op.operands(),
         Kind::AddRows { .. } => 3..=3,
         Kind::Concat(_) | Kind::Host(_) => 1..=usize::MAX,
+        Kind::Collective(_) => 1..=2,
         Kind::PadSum(frames) => frames.len()..=frames.len(),
     }
 }

@@ -66,6 +66,7 @@ impl LoweredProgram<'_> {
             | Kind::CumSum { .. }
             | Kind::Block(_)
             | Kind::Host(_)
+            | Kind::Collective(_)
             | Kind::CheckIndex { .. } => false,
         }
     }
@@ -113,6 +114,7 @@ fn reads(kind: &Kind, storage: StorageType) -> bool {
         | Kind::CumSum { .. }
         | Kind::Block(_)
         | Kind::Host(_)
+        | Kind::Collective(_)
         | Kind::CheckIndex { .. } => !storage.is_reduced(),
     }
 }

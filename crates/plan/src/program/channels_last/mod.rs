@@ -143,6 +143,7 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
                 | Op::WindowArgMax(_)
                 | Op::ArgMax(_)
                 | Op::Host(_)
+                | Op::Collective(_)
                 | Op::CheckIndex(_)
                 | Op::Block(_)
                 | Op::Custom(_),

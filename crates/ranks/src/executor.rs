@@ -1,0 +1,212 @@
+//! The executor of a rank: partitions every program, and runs its part with the other ranks.
+//!
+//! What the host reads of a run decides what it does next, and ranks that decide differently would wait for each other for ever. So
+//! before a run the ranks compare what they are about to run, and after it the bits of what it left. Sums have the same bits on all ranks;
+//! but where parts have different lengths, two ranks may round a replicated value differently. Then all take that of rank 0.
+
+use crate::digest::Digest;
+use crate::partition::partition_with_state;
+use bilevel_graph::{Bindings, Buffer, Executor, Link, Meta, Op, Program, Result, Runnable, rank_error};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An executor whose programs are computed by all ranks of a link together, each on an executor of its own.
+///
+/// ```
+/// use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+/// use bilevel_ranks::{Ranks, Threads};
+/// let found = Threads::run(2, |link| {
+///     let g = Graph::new();
+///     let x = g.input("x", [4], DType::F64).over_ranks(0);
+///     let program = Program::builder(&g).output("mean", x.mean_all()).build()?;
+///     let mut run = Ranks::new(&Reference, link).compile(&program)?;
+///     run.set(0, &Array::from_f64([4], vec![1.0, 2.0, 3.0, 6.0])?)?;
+///     run.run(0..1)?;
+///     run.output(0)
+/// });
+/// for mean in found {
+///     assert_eq!(mean?.item(), Some(3.0));
+/// }
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Ranks {
+    inner: Arc<dyn Executor>,
+    link: Link,
+    corrected: Arc<AtomicU64>,
+    /// Inputs of which every rank has a part.
+    shared: Arc<[String]>,
+}
+
+impl Ranks {
+    /// This rank's part of every program runs on `inner`.
+    pub fn new(inner: &dyn Executor, link: Link) -> Self {
+        Ranks { inner: inner.share(), link, corrected: Arc::default(), shared: Arc::new([]) }
+    }
+
+    /// Every rank has a part of the inputs of these names, along their first axis, in the programs compiled from now on: what is bound to
+    /// them is a buffer of that part. The others are whole on every rank.
+    pub fn with_shared_inputs<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
+        Ranks { shared: names.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// How many runs ended with other bits on some rank than on rank 0, and were corrected.
+    pub fn corrected(&self) -> u64 {
+        self.corrected.load(Ordering::Relaxed)
+    }
+}
+
+impl Executor for Ranks {
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        let local = partition_with_state(program, &self.link, |name| self.shared.iter().any(|shared| shared == name))?;
+        let parts = local.inputs.iter().zip(&program.inputs).map(|(part, whole)| part.meta != whole.meta).collect();
+        let communicates = local.nodes.iter().any(|node| matches!(node.op, Op::Collective(_)));
+        let mut digest = Digest::default();
+        digest.add(env!("CARGO_PKG_VERSION").as_bytes());
+        digest.add(program.dump(false).as_bytes());
+        let inner = self.inner.compile(&local)?;
+        let (link, corrected) = (self.link.clone(), self.corrected.clone());
+        Ok(Box::new(RanksRun { inner, link, communicates, parts, program: digest.value(), corrected }))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        self.inner.buffer(meta)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
+    }
+
+    fn link(&self) -> Option<&Link> {
+        (self.link.size() > 1).then_some(&self.link)
+    }
+}
+
+/// A rank's part of a program.
+struct RanksRun {
+    inner: Box<dyn Runnable>,
+    link: Link,
+    /// Ranks wait for each other within a run.
+    communicates: bool,
+    /// By input: this rank has a part of it.
+    parts: Vec<bool>,
+    /// The digest of the whole program.
+    program: u64,
+    corrected: Arc<AtomicU64>,
+}
+
+impl RanksRun {
+    /// Runs these steps on all ranks, with what is `shown` the same on all of them afterwards.
+    ///
+    /// # Safety
+    /// As for [`Runnable::execute`].
+    unsafe fn together(&mut self, steps: Range<u32>, shown: bool) -> Result<()> {
+        self.agree(&steps)?;
+        // SAFETY: the caller's promise.
+        let done = unsafe {
+            match shown {
+                true => self.inner.execute(steps),
+                false => self.inner.execute_for_carries(steps),
+            }
+        };
+        if let (Err(error), true) = (&done, self.communicates) {
+            self.link.abort(&error.to_string());
+            return done;
+        }
+        let digest = match &done {
+            Ok(()) => self.digest(shown)?,
+            Err(_) => 0,
+        };
+        let all = self.link.numbers(digest)?;
+        done?;
+        // A rank that failed where none waits for another.
+        if let Some(failed) = all.iter().position(|&other| other == 0) {
+            return Err(rank_error(format!("rank {failed} failed; its own message says why")));
+        }
+        if all.iter().any(|&other| other != all[0]) {
+            self.corrected.fetch_add(1, Ordering::Relaxed);
+            self.take_those_of_rank_0(shown)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to run another program, or other steps, than the other ranks.
+    fn agree(&self, steps: &Range<u32>) -> Result<()> {
+        let mut digest = Digest::default();
+        [self.program, steps.start.into(), steps.end.into()].iter().for_each(|n| digest.add(&n.to_ne_bytes()));
+        let all = self.link.numbers(digest.value())?;
+        let Some(other) = all.iter().position(|&other| other != all[0]) else { return Ok(()) };
+        Err(rank_error(format!(
+            "rank {other} is about to run another program than rank 0; start every rank with the same command, configuration, data and \
+             version"
+        )))
+    }
+
+    /// What the run wrote and every rank has: carried inputs, and outputs where they are shown.
+    fn written(&self, shown: bool) -> impl Iterator<Item = &Buffer> {
+        let bindings = self.inner.bindings();
+        let whole = bindings.program().carries.iter().filter(|carry| !self.parts[carry.input]);
+        let carried = whole.filter_map(|carry| bindings.inputs()[carry.input].as_ref());
+        let outputs = if shown { bindings.outputs() } else { &[] };
+        carried.chain(outputs.iter().flatten())
+    }
+
+    /// A digest of the bits that the run wrote; never 0.
+    fn digest(&self, shown: bool) -> Result<u64> {
+        let mut digest = Digest::default();
+        let mut bytes = vec![];
+        for buffer in self.written(shown) {
+            bytes.resize(buffer.byte_count(), 0);
+            // SAFETY: the run holds the buffer and has ended, and there is room for all its bytes.
+            unsafe { buffer.storage().read(0, &mut bytes)? };
+            digest.add(&bytes);
+        }
+        Ok(digest.value().max(1))
+    }
+
+    fn take_those_of_rank_0(&self, shown: bool) -> Result<()> {
+        let mut bytes = vec![];
+        for buffer in self.written(shown) {
+            bytes.resize(buffer.byte_count(), 0);
+            // SAFETY: the run holds the buffer and has ended, and there is room for all its bytes.
+            unsafe { buffer.storage().read(0, &mut bytes)? };
+            self.link.broadcast(&mut bytes, 0)?;
+            // SAFETY: the run holds the buffer to write to it, and these are all its bytes.
+            unsafe { buffer.storage().write(0, &bytes)? };
+        }
+        Ok(())
+    }
+}
+
+impl Runnable for RanksRun {
+    fn bindings(&self) -> &Bindings {
+        self.inner.bindings()
+    }
+
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        self.inner.bindings_mut()
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        self.inner.allocate(meta)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        self.inner.accepts(buffer)
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.together(steps, true) }
+    }
+
+    unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.together(steps, false) }
+    }
+}

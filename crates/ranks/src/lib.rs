@@ -1,0 +1,24 @@
+//! One program on several ranks.
+//!
+//! [`partition`] turns a program, derivatives included, into the program of each rank. [`Ranks`] is an executor that does so with every
+//! program it compiles, so that nothing above it knows of ranks. Ranks are connected by [`Threads`] of one process, by [`Mpi`], or by
+//! [`Tcp`]; [`Launch`] finds out which, from the variables of a launcher.
+
+#![warn(clippy::too_many_lines)]
+
+mod digest;
+mod executor;
+mod launch;
+mod mpi;
+#[doc(hidden)]
+pub mod mpirun;
+mod partition;
+mod tcp;
+mod threads;
+
+pub use crate::executor::Ranks;
+pub use crate::launch::{Launch, Transport};
+pub use crate::mpi::{Implementation, Mpi};
+pub use crate::partition::{partition, partition_with_state};
+pub use crate::tcp::Tcp;
+pub use crate::threads::Threads;

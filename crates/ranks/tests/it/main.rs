@@ -1,0 +1,6 @@
+//! Tests of the partition and of ranks that are threads.
+
+mod communicators;
+mod conformance;
+mod mpi;
+mod runs;
