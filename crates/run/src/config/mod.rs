@@ -6,10 +6,13 @@
 mod arrays;
 pub mod entries;
 pub mod errors;
+mod include;
 mod keys;
 pub mod schema;
+pub mod sweep;
 pub mod text;
 
+pub use include::{INCLUDE, parse_including};
 pub use keys::Meanings;
 
 use crate::run::{HeldOut, schedules};
@@ -295,6 +298,9 @@ fn check(registry: &Registry, config: &Config, entries: &[Entry]) -> Result<()> 
     let HeldOut { share, every, patience, .. } = config.held_out;
     require((0.0..1.0).contains(&share), "held_out.share", share, "from 0 to below 1")?;
     require(patience == 0 || every > 0, "held_out.every", 0.0, "at least 1 if held_out.patience is not 0")?;
+    let keeps = !config.outer.keep_best.is_empty();
+    require(patience == 0 || !keeps, "held_out.patience", patience.into(), "0 if outer.keep_best is given")?;
+    config.about.check().map_err(|error| in_table("about", error))?;
     require(config.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
     require(config.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
     check_schedule("inner", &config.inner.schedule, 1.0)?;
@@ -384,8 +390,10 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry, task: &Value) -> Resu
         };
     }
     let Some(value) = find(settings, &entry.key) else { return Err(unknown_key(settings, entry)) };
+    let strings = serde_json::json!({ "items": { "type": "string" } });
     let schema = match &entry.key[..] {
         [table, key] if table == "task" => &task["properties"][key],
+        [table, key] if table == "about" && key == "tags" => &strings,
         _ => &Value::Null,
     };
     put_value(value, entry, schema)
@@ -480,6 +488,10 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         true => bilevel::errors::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
         false => None,
     };
+    if entry.key == [INCLUDE] {
+        let wrong = "only a configuration file can include another; name the file instead of the task".to_string();
+        return ConfigError::at(&entry.place, Wrong::Other(wrong));
+    }
     let known = || match beside.is_empty() {
         true => settings.keys().cloned().collect(),
         false => beside.iter().map(|name| format!("{prefix}{name}")).collect(),
