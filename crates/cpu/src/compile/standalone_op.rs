@@ -49,11 +49,7 @@ pub(crate) fn single(
             StepKind::ScatterAdd { rows, dtype, onto: Some(at(0)), indices: at(1), updates: at(2), result }
         }
         (Kind::WindowArgMax(dims), _) => {
-            let (from, to) = (shape(0), &node.shape);
-            let rank = to.len();
-            let planes = to[..rank - 2].iter().product();
-            let sizes = (planes, from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1]);
-            let dtype = schedule.nodes[operands[0].0].dtype;
+            let (sizes, dtype) = (planes(shape(0), &node.shape), schedule.nodes[operands[0].0].dtype);
             StepKind::WindowArgMax { dims: dims.clone(), sizes, dtype, x: at(0), result }
         }
         (Kind::CumSum { axis, reverse }, _) => {
@@ -103,4 +99,10 @@ pub(crate) fn single(
         }
         _ => return Err(internal_error("a way to run an operation by itself").at(node.location)),
     })
+}
+
+/// The number of planes, and their height and width before and after.
+fn planes(from: &[usize], to: &[usize]) -> (usize, usize, usize, usize, usize) {
+    let rank = to.len();
+    (to[..rank - 2].iter().product(), from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1])
 }

@@ -135,29 +135,29 @@ impl Emitter<'_> {
         let Some((at, own)) = parts.min_by_key(|(_, made)| *made) else {
             return Err(misplaced(number, &Placement::Replicated));
         };
-        let front = self.to_front(own, at.axis, number);
+        let front = self.with_first(own, at.axis, number);
         let mut shape = self.shape(front).to_vec();
         shape[0] = at.parts.iter().sum();
         let all = self.collective(CollectiveKind::GatherRanks(at.parts.to_vec()), front, shape, number);
-        Ok(self.from_front(all, at.axis, number))
+        Ok(self.with_restored(all, at.axis, number))
     }
 
     /// This rank's part of a sum of terms.
     fn scattered(&mut self, terms: usize, at: &Sharding, like: usize) -> usize {
-        let front = self.to_front(terms, at.axis, like);
+        let front = self.with_first(terms, at.axis, like);
         let mut shape = self.shape(front).to_vec();
         shape[0] = at.parts[self.link.rank()];
         let own = self.collective(CollectiveKind::ScatterSum(at.parts.to_vec()), front, shape, like);
-        self.from_front(own, at.axis, like)
+        self.with_restored(own, at.axis, like)
     }
 
     /// With an axis before all others, whose order stays.
-    fn to_front(&mut self, x: usize, axis: usize, like: usize) -> usize {
+    fn with_first(&mut self, x: usize, axis: usize, like: usize) -> usize {
         let rank = self.shape(x).len();
         self.transposed(x, [&[axis], &other_axes(rank, &[axis])[..]].concat(), like)
     }
 
-    fn from_front(&mut self, x: usize, axis: usize, like: usize) -> usize {
+    fn with_restored(&mut self, x: usize, axis: usize, like: usize) -> usize {
         let rank = self.shape(x).len();
         self.transposed(x, inverse_permutation(&[&[axis], &other_axes(rank, &[axis])[..]].concat()), like)
     }

@@ -83,9 +83,12 @@ fn state_that_is_shared_out_is_that_of_one_rank_part_by_part() {
         let part = [0..4, 4..7, 7..10][link.rank()].clone();
         go(&Ranks::new(&Cpu::with_threads(1), link).with_shared_inputs(["lambda", "theta"]), part)
     });
-    let joined =
-        |part: fn(&(Vec<f64>, Vec<f64>, f64)) -> &Vec<f64>| found.iter().flat_map(part).copied().collect::<Vec<_>>();
-    assert_eq!((joined(|f| &f.0), joined(|f| &f.1)), (alone.0, alone.1));
+    let [mut lambda, mut theta] = [vec![], vec![]];
+    for rank in &found {
+        lambda.extend(&rank.0);
+        theta.extend(&rank.1);
+    }
+    assert_eq!((lambda, theta), (alone.0, alone.1));
     assert!(found.iter().all(|f| (f.2 - alone.2).abs() < 1e-15));
     let local = bilevel_ranks::partition_with_state(&program, &Threads::links(3)[1], |_| true).unwrap().dump(false);
     assert!(!local.contains("gather_ranks") && local.matches("sum_ranks").count() == 1, "{local}");

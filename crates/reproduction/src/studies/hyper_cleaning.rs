@@ -373,6 +373,7 @@ mod tests {
             hypergradient_norm: None,
             measures: Default::default(),
             guard: None,
+            best: None,
             baselines: None,
             lambda: vec![],
             idle: vec![],
