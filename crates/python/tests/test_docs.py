@@ -44,3 +44,11 @@ def test_the_stubs_name_what_the_module_has():
 
 def test_the_package_is_typed():
     assert pathlib.Path(bilevel.__file__).with_name("py.typed").exists()
+
+
+def test_the_functions_of_methods_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "crates/python/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert pathlib.Path(bilevel.__file__).with_name("_methods.py").read_text(encoding="utf-8") == module.written(), (
+        "run crates/python/generate.py")
