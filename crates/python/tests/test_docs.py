@@ -13,12 +13,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def programs():
-    for path in ("README.md", "docs/guide/src/python.md"):
+    for path in ("README.md", "crates/python/README.md", "docs/guide/src/python.md"):
         for i, (needs, text) in enumerate(re.findall(r"```python(,torch)?\n(.*?)```", (ROOT / path).read_text(), re.S)):
             yield pytest.param(needs or text, text, id=f"{path}-{i}")
 
 
-@pytest.mark.parametrize("needs, text", programs())
+@pytest.mark.parametrize("needs, text", list(programs()))
 def test_a_program_of_the_documentation_runs(needs, text):
     for framework in ("jax", "torch"):
         if framework in needs and importlib.util.find_spec(framework) is None:
