@@ -57,6 +57,7 @@ def method(known):
         name, kind = setting["name"], setting["type"]
         if setting["choices"]:
             kind = f"Literal[{', '.join(repr(c).replace(chr(39), chr(34)) for c in setting['choices'])}]"
+            kind += " | dict[str, Any]" if "{" in setting["meaning"] else ""
         elif kind == "dict":
             kind = "Any"
         arguments.append(f"{name}: {kind} = {literal(setting['default'])}")
@@ -64,9 +65,14 @@ def method(known):
         lines.append(f"        {name}: {said}{'' if setting['range'] is None else ', ' + setting['range']}.")
         pairs.append(f', "{name}": {name}')
     text = METHOD.format(
-        function=known["name"].replace("-", "_"), name=known["name"], summary=known["summary"].strip().rstrip(".") + ".",
+        function=known["name"].replace("-", "_"), name=known["name"], summary=sentence(known["summary"]),
         arguments=wrapped(arguments), settings="\n\n" + "\n".join(lines) if lines else "", pairs="".join(pairs))
     return text if lines else text.replace('.\n        """', '."""')
+
+
+def sentence(text):
+    text = text.strip().rstrip(".")
+    return text[:1].upper() + text[1:] + "."
 
 
 def wrapped(arguments):

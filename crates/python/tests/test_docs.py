@@ -13,12 +13,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def programs():
-    for path in ("README.md", "docs/guide/src/python.md"):
+    for path in ("README.md", "crates/python/README.md", "docs/guide/src/python.md"):
         for i, (needs, text) in enumerate(re.findall(r"```python(,torch)?\n(.*?)```", (ROOT / path).read_text(), re.S)):
             yield pytest.param(needs or text, text, id=f"{path}-{i}")
 
 
-@pytest.mark.parametrize("needs, text", programs())
+@pytest.mark.parametrize("needs, text", list(programs()))
 def test_a_program_of_the_documentation_runs(needs, text):
     for framework in ("jax", "torch"):
         if framework in needs and importlib.util.find_spec(framework) is None:
@@ -44,3 +44,11 @@ def test_the_stubs_name_what_the_module_has():
 
 def test_the_package_is_typed():
     assert pathlib.Path(bilevel.__file__).with_name("py.typed").exists()
+
+
+def test_the_functions_of_methods_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "crates/python/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert pathlib.Path(bilevel.__file__).with_name("_methods.py").read_text(encoding="utf-8") == module.written(), (
+        "run crates/python/generate.py")

@@ -280,3 +280,20 @@ def test_the_command_is_there():
     assert done.returncode == 0 and done.stdout.startswith("bilevel ")
     refused = subprocess.run([sys.executable, "-m", "bilevel", "run", "no-such-task"], capture_output=True, text=True, timeout=120)
     assert refused.returncode == 2
+
+
+def test_a_method_is_a_function_with_typed_settings():
+    assert bl.methods.rmd(storage="checkpoints") == {"name": "rmd", "storage": "checkpoints"}
+    problem = ridge()
+    by_name = problem.hypergradient("nystrom", columns=1, step=0.05, steps=20)
+    by_function = problem.hypergradient(bl.methods.nystrom(columns=1), step=0.05, steps=20)
+    assert by_name.value["decay"] == by_function.value["decay"]
+    assert problem.run(bl.methods.rmd(), iterations=1, step=0.01, steps=2).method == "rmd"
+    with pytest.raises(TypeError):
+        bl.methods.nystrom(colums=1)
+    settings = {s["name"]: s for m in bl.methods() if m["name"] == "nystrom" for s in m["settings"]}
+    assert settings["columns"]["type"] == "int" and "at least 1" in settings["columns"]["range"]
+    # Every range is the one that is enforced.
+    for method in bl.methods():
+        for setting in method["settings"]:
+            assert setting["type"] in ("bool", "int", "float", "str", "dict"), setting

@@ -1,5 +1,8 @@
 """PyTorch models have the value, the gradient and the Hessian product that PyTorch computes, and problems of them run."""
 
+import subprocess
+import sys
+
 import bilevel as bl
 import numpy as np
 import pytest
@@ -354,3 +357,72 @@ def test_losses_are_recognised_with_their_options(name):
     if name in LOSSES:
         function, _, wrt = traced(module, (x, y))
         assert function.is_convex_in_outputs(wrt)
+
+
+def test_a_loader_with_workers_gives_a_batch_for_each_step():
+    torch.manual_seed(0)
+    model = nn.Linear(16, 4).double()
+    x, y = torch.randn(24, 16, dtype=torch.float64), torch.randint(0, 4, (24,))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=6, num_workers=1)
+    problem = bl.torch.problem(
+        model, Decay(model), train=loader, valid=(x, y), inner=lambda out, batch, hyper, params: F.cross_entropy(out, batch[1]) + hyper(params),
+        outer=lambda out, batch: F.cross_entropy(out, batch[1]))
+    trained, optimizer, decay = problem.train(step=0.2, steps=6), torch.optim.SGD(model.parameters(), 0.2), Decay(model)
+    run = problem.run("rmd", step=0.2, steps=5, iterations=2)
+    assert set(run.state_dict()) == {"weight", "bias"}
+    for i in (0, 1, 2, 3, 0, 1):
+        optimizer.zero_grad()
+        (F.cross_entropy(model(x[6 * i : 6 * i + 6]), y[6 * i : 6 * i + 6]) + decay(dict(model.named_parameters()))).backward()
+        optimizer.step()
+    assert difference([trained.params["weight"].numpy()], [model.weight.detach().numpy()]) <= 1e-12
+
+
+DYING = """
+import os
+import bilevel as bl
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Dying(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        if i == 18:
+            os._exit(3)
+        return torch.ones(16), 0
+
+hyper = nn.ParameterList([torch.zeros(())])
+problem = bl.torch.problem(
+    nn.Linear(16, 4), hyper, train=torch.utils.data.DataLoader(Dying(), batch_size=4, num_workers=1),
+    valid=(torch.ones(2, 16), torch.zeros(2, dtype=torch.int64)),
+    inner=lambda out, batch, hyper: F.cross_entropy(out, batch[1]) * hyper[0].exp(),
+    outer=lambda out, batch: F.cross_entropy(out, batch[1]))
+try:
+    problem.train(step=0.1, steps=6)
+except bl.errors.DataError as error:
+    print("refused:", error, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_dead_worker_is_a_data_error():
+    # In a process of its own: PyTorch raises in the main thread whenever it notices.
+    found = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True, timeout=300)
+    assert found.stdout.startswith("refused:") and "exited unexpectedly" in found.stdout, found
+
+
+def test_an_if_on_values_names_the_line():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(16))
+
+        def forward(self, x):
+            if self.w.sum() > 0:
+                return x * self.w
+            return x
+
+    with pytest.raises(UnsupportedError, match=r"test_torch\.py:\d+ \(forward\)"):
+        made(Branching(), torch.randn(8, 16), torch.randint(0, 4, (8,)))

@@ -45,7 +45,7 @@ class Methods:
         iterations: int = 10,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """warm-started conjugate gradients on the inner Hessian.
+        """Warm-started conjugate gradients on the inner Hessian.
 
         regularisation: added to the curvature in the linear solve, at least 0.
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
@@ -60,7 +60,7 @@ class Methods:
         iterations: int = 10,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """warm-started gradient steps on the linear system.
+        """Warm-started gradient steps on the linear system.
 
         beta: step of the linear solve, above 0.
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
@@ -75,7 +75,7 @@ class Methods:
         iterations: int = 10,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """implicit differentiation by conjugate gradients from zero.
+        """Implicit differentiation by conjugate gradients from zero.
 
         regularisation: added to the curvature in the linear solve, at least 0.
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
@@ -91,7 +91,7 @@ class Methods:
         final_alpha: bool = True,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """implicit differentiation by a Neumann series.
+        """Implicit differentiation by a Neumann series.
 
         alpha: step of the Neumann series, above 0.
         terms: terms of the Neumann series after the first.
@@ -107,7 +107,7 @@ class Methods:
         iterations: int = 5,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """implicit MAML: the inner loss is held near λ by a proximal term.
+        """Implicit MAML: the inner loss is held near λ by a proximal term.
 
         rho: strength of the pull towards the start, above 0.
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
@@ -116,8 +116,8 @@ class Methods:
         return {"name": "imaml", "rho": rho, "iterations": iterations, "curvature": curvature}
 
     @staticmethod
-    def rmd(*, storage: Literal["all", "checkpoints", "truncated"] = "all") -> dict[str, Any]:
-        """reverse mode through the unrolled inner loop; MAML where θ⁰ = λ.
+    def rmd(*, storage: Literal["all", "checkpoints", "truncated"] | dict[str, Any] = "all") -> dict[str, Any]:
+        """Reverse mode through the unrolled inner loop; MAML where θ⁰ = λ.
 
         storage: what is kept of the inner loop: all, checkpoints or { truncated = STEPS }.
         """
@@ -125,17 +125,17 @@ class Methods:
 
     @staticmethod
     def rmd_fo() -> dict[str, Any]:
-        """reverse mode without second derivatives; first-order MAML where θ⁰ = λ."""
+        """Reverse mode without second derivatives; first-order MAML where θ⁰ = λ."""
         return {"name": "rmd-fo"}
 
     @staticmethod
     def fmd() -> dict[str, Any]:
-        """forward mode through the unrolled inner loop."""
+        """Forward mode through the unrolled inner loop."""
         return {"name": "fmd"}
 
     @staticmethod
     def es(*, sigma: float = 0.001, directions: int = 100, antithetic: bool = True) -> dict[str, Any]:
-        """evolutionary search: differences along random directions.
+        """Evolutionary search: differences along random directions.
 
         sigma: size of a perturbation, above 0.
         directions: random directions that are tried, at least 1 and below 2³².
@@ -145,27 +145,27 @@ class Methods:
 
     @staticmethod
     def covariance() -> dict[str, Any]:
-        """the score-function identity from chain samples."""
+        """The score-function identity from chain samples."""
         return {"name": "covariance"}
 
     @staticmethod
     def evidence() -> dict[str, Any]:
-        """the marginal likelihood of the training rows, by first derivatives along a Langevin chain."""
+        """The marginal likelihood of the training rows, by first derivatives along a Langevin chain."""
         return {"name": "evidence"}
 
     @staticmethod
     def reptile() -> dict[str, Any]:
-        """λ moves towards where training ends."""
+        """Λ moves towards where training ends."""
         return {"name": "reptile"}
 
     @staticmethod
     def soba() -> dict[str, Any]:
-        """one step each for θ, the linear system and λ."""
+        """One step each for θ, the linear system and λ."""
         return {"name": "soba"}
 
     @staticmethod
     def ma_soba(*, weight: float = 0.1) -> dict[str, Any]:
-        """soba with a moving average of its directions.
+        """Soba with a moving average of its directions.
 
         weight: weight of the newest direction in the moving average, above 0 and at most 1.
         """
@@ -173,12 +173,12 @@ class Methods:
 
     @staticmethod
     def saba() -> dict[str, Any]:
-        """soba with a table of the last result of every minibatch."""
+        """Soba with a table of the last result of every minibatch."""
         return {"name": "saba"}
 
     @staticmethod
     def srba(*, period: int = 0) -> dict[str, Any]:
-        """soba with its directions corrected by differences.
+        """Soba with its directions corrected by differences.
 
         period: steps between passes over all minibatches, 0 for as many as there are minibatches.
         """
@@ -186,7 +186,7 @@ class Methods:
 
     @staticmethod
     def stocbio(*, alpha: float = 0.1, terms: int = 10) -> dict[str, Any]:
-        """a Neumann series with a separate minibatch for every factor.
+        """A Neumann series with a separate minibatch for every factor.
 
         alpha: step of the Neumann series, above 0.
         terms: terms of the Neumann series after the first.
@@ -195,7 +195,7 @@ class Methods:
 
     @staticmethod
     def f2sa(*, penalty: float = 10.0, growth: float = 0.1) -> dict[str, Any]:
-        """gradients only: a second θ under a growing penalty.
+        """Gradients only: a second θ under a growing penalty.
 
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
         growth: added to the penalty after each hypergradient, at least 0.
@@ -204,7 +204,7 @@ class Methods:
 
     @staticmethod
     def v_pbgd(*, penalty: float = 10.0) -> dict[str, Any]:
-        """gradients only: a fixed penalty on how far the inner loss is from its minimum.
+        """Gradients only: a fixed penalty on how far the inner loss is from its minimum.
 
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
         """
@@ -212,7 +212,7 @@ class Methods:
 
     @staticmethod
     def g_pbgd(*, penalty: float = 10.0) -> dict[str, Any]:
-        """a fixed penalty on the slope of the inner loss.
+        """A fixed penalty on the slope of the inner loss.
 
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
         """
@@ -220,7 +220,7 @@ class Methods:
 
     @staticmethod
     def bome(*, barrier: float = 0.5) -> dict[str, Any]:
-        """gradients only: f decreases as fast as a barrier on the inner loss allows.
+        """Gradients only: f decreases as fast as a barrier on the inner loss allows.
 
         barrier: how fast the inner loss has to decrease, relative to its squared slope, above 0.
         """
@@ -228,7 +228,7 @@ class Methods:
 
     @staticmethod
     def meha(*, rho: float = 0.1, penalty: float = 10.0, power: float = 0.25) -> dict[str, Any]:
-        """gradients only: a penalty on how far the inner loss is above its Moreau envelope.
+        """Gradients only: a penalty on how far the inner loss is above its Moreau envelope.
 
         rho: strength of the pull towards the start, above 0.
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
@@ -238,7 +238,7 @@ class Methods:
 
     @staticmethod
     def nystrom(*, columns: int = 10, regularisation: float = 0.01) -> dict[str, Any]:
-        """implicit differentiation with a few columns of the Hessian.
+        """Implicit differentiation with a few columns of the Hessian.
 
         columns: columns of the Hessian, at least 1.
         regularisation: added to the curvature in the linear solve, above 0.
@@ -247,7 +247,7 @@ class Methods:
 
     @staticmethod
     def sama(*, radius: float = 0.01) -> dict[str, Any]:
-        """gradients only: the derivative through one more step of the inner optimizer.
+        """Gradients only: the derivative through one more step of the inner optimizer.
 
         radius: how far the parameters are moved in either direction for a difference, above 0.
         """
@@ -261,7 +261,7 @@ class Methods:
         fall: Literal["quadratic", "cubic", "exponential"] = "quadratic",
         regularisation: float = 0.0,
     ) -> dict[str, Any]:
-        """training and the linear solve to a decreasing tolerance.
+        """Training and the linear solve to a decreasing tolerance.
 
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
         tolerance: how accurately to train and to solve, as the norm of the residual, above 0.
@@ -272,7 +272,7 @@ class Methods:
 
     @staticmethod
     def d_tfbo(*, iterations: int = 1000, tolerance: float = 0.01) -> dict[str, Any]:
-        """training, the linear solve and λ with step sizes derived from past gradients.
+        """Training, the linear solve and λ with step sizes derived from past gradients.
 
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
         tolerance: how accurately to train and to solve, as the norm of the residual, above 0.
@@ -281,7 +281,7 @@ class Methods:
 
     @staticmethod
     def fg2u(*, directions: int = 10, draw: Literal["signs", "coordinates"] = "signs") -> dict[str, Any]:
-        """forward mode along random directions.
+        """Forward mode along random directions.
 
         directions: random directions that are tried, at least 1 and below 2³².
         draw: where directions come from: signs or coordinates.
@@ -290,7 +290,7 @@ class Methods:
 
     @staticmethod
     def pes(*, sigma: float = 0.001, directions: int = 20, windows: int = 5) -> dict[str, Any]:
-        """evolutionary search window by window, without the bias of truncation.
+        """Evolutionary search window by window, without the bias of truncation.
 
         sigma: size of a perturbation, above 0.
         directions: random directions that are tried, at least 1 and below 2³².

@@ -13,6 +13,7 @@ from ._judged import Judged
 from ._results import Advice, Comparison, Hypergradient, Trained
 from ._run import Run
 from ._settings import method_tables, optimizer_table, outer_table
+from ._stream import loaders
 from .errors import Error, ProblemError, SettingError, ShapeError
 
 
@@ -135,11 +136,13 @@ class Problem(Judged):
         report.raise_if_failed()
         return report
 
+    @loaders()
     def losses(self, lam=None, params=None, *, seed=0, device="cpu", threads=0):
         """The inner and the outer loss and the metrics, by name."""
         return dict(self._native().losses(
             self._given(self._lambda, lam, "lam"), self._given_theta(params), seed, device, threads))
 
+    @loaders()
     def hypergradient(self, method="langevin-adjoint", *, lam=None, params=None, seed=0, warm=False, device="cpu", threads=0, **settings):
         """The derivative of the outer loss by λ through training, by this method.
 
@@ -191,6 +194,7 @@ class Problem(Judged):
             raise SettingError("progress is drawn by wait(progress=True) where a run is not blocking")
         return self.last_run
 
+    @loaders()
     def train(self, lam=None, *, seed=0, record_every=0, device="cpu", threads=0, **settings):
         """Trains the parameters alone, at this λ."""
         _, inner = method_tables("rmd", settings)

@@ -8,6 +8,7 @@ import time
 import weakref
 
 from ._display import Plot, short, table
+from ._stream import loaders
 from .errors import DivergenceError, Error
 
 #: Runs in progress, ended before the interpreter is.
@@ -62,6 +63,7 @@ class Run:
             self.wait()
         return self
 
+    @loaders()
     def wait(self, timeout=None, progress=None):
         """Waits for the end, or for so many seconds; returns whether the run has ended.
 

@@ -1,14 +1,28 @@
 """Iterators and loaders as data: one batch for each step, read ahead of the run on a thread of its own."""
 
+import collections
 import collections.abc
+import concurrent.futures
+import contextlib
 import itertools
 import warnings
 
 from ._build import engine_array
-from .errors import StreamError
+from .errors import Error, StreamError
 
 #: Batches that are kept, because reverse mode walks back and reads them again.
 KEPT = 4096
+
+
+@contextlib.contextmanager
+def loaders():
+    """Turns the error that PyTorch raises in the main thread when a worker of a loader dies into one about the data."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, Error) or "DataLoader worker" not in str(error):
+            raise
+        raise StreamError(str(error)) from error
 
 
 def is_stream(data):
@@ -19,33 +33,47 @@ def is_stream(data):
 class Stream:
     """The batches of an iterable, numbered by the steps that ask for them.
 
-    A step that asks again is given the batch that it had. An iterable that ends is started anew; an iterator that ends is an error.
+    Within a hypergradient the batches go to the steps in their order, whichever step asks first; a step that asks again is given the batch
+    that it had. An iterable that ends is started anew; an iterator that ends is an error.
     """
 
     def __init__(self, source, flatten, what):
         self.source, self.flatten, self.what = source, flatten, what
-        self.iterator, self.read_so_far, self.names = iter(source), 0, None
+        self.iterator, self.read_so_far, self.names, self.failure = iter(source), 0, None, None
         self.known = collections.OrderedDict()
+        #: All batches are read on one thread of Python's own: loaders start their workers from it, which a thread of the engine cannot.
+        self.thread = concurrent.futures.ThreadPoolExecutor(1, f"bilevel {what}")
+        #: The words of the newest hypergradient, and its first step without a batch.
+        self.begun = ((), 0)
         #: The first batch, for tracing; it is also the first that is read.
         self.first = self._next()
         self.iterator = itertools.chain([self.first], self.iterator)
 
     def __call__(self, words, step):
         """The arrays of the batch of a step, in the order of their names; `words` tell one hypergradient from another."""
-        key = (*words, step)
-        if key not in self.known:
-            self.known[key] = self._arrays(self._next())
-            if len(self.known) > KEPT:
-                self.known.popitem(last=False)
-        return self.known[key]
+        return self.thread.submit(self._read, tuple(words), step).result()
+
+    def _read(self, words, step):
+        if (*words, step) not in self.known:
+            begun = self.begun[1] if self.begun[0] == words else 0
+            for earlier in range(max(begun, step - KEPT + 1), step + 1) if begun <= step else (step,):
+                self.known[*words, earlier] = self._arrays(self._next())
+                if len(self.known) > KEPT:
+                    self.known.popitem(last=False)
+            self.begun = (words, max(begun, step + 1))
+        return self.known[*words, step]
 
     def _next(self):
+        if self.failure is not None:
+            raise StreamError(self.failure)
         try:
             return next(self.iterator)
         except StopIteration:
             pass
         except Exception as error:
-            raise StreamError(f"{self.what} failed after {self.read_so_far} batches: {type(error).__name__}: {error}") from error
+            # What has failed once is not asked again: a generator would only say that it has ended.
+            self.failure = f"{self.what} failed after {self.read_so_far} batches: {type(error).__name__}: {error}"
+            raise StreamError(self.failure) from error
         if isinstance(self.source, collections.abc.Iterator):
             raise StreamError(
                 f"{self.what} ended after {self.read_so_far} batches; give something that can be iterated over again, such as a list or a loader")
