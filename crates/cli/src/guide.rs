@@ -16,6 +16,7 @@ chapters! {
     Existence "existence.md"
     Command "command.md"
     Reproducing "reproducing.md"
+    Ranks "ranks.md"
     Python "python.md"
     Speed "speed.md"
     Extending "extending.md"

@@ -33,9 +33,10 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 /// The crates in the order in which they depend on each other.
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "derive",
     "graph",
+    "ranks",
     "plan",
     "cpu",
     "gpu",

@@ -59,6 +59,8 @@ fn the_readme_says_of_every_method_what_the_truth_suite_found_and_the_library_sa
 /// The arguments of a line that calls the command, without what the shell does with its output.
 fn arguments(line: &str) -> Option<Vec<&str>> {
     let line = line.split(['>', '|', '#']).next()?.trim();
+    let launchers = ["mpirun -n 4 ", "srun -n 4 ", "torchrun --no-python --nproc-per-node 4 "];
+    let line = launchers.iter().find_map(|launcher| line.strip_prefix(launcher)).unwrap_or(line);
     let rest = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("bilevel "));
     rest.map(|rest| ["bilevel"].into_iter().chain(rest.split_whitespace()).collect())
 }

@@ -3,7 +3,7 @@
 use bilevel_graph::{Result, rank_error};
 use libloading::os::unix::Library;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 /// Calls from several threads, one at a time.
 const SERIALIZED: c_int = 2;
@@ -100,6 +100,15 @@ impl<H: Copy> Api<H> {
     }
 }
 
+/// The first byte. Of none it is null: in Rust it would be address 1, which Open MPI takes for a mark (`MPI_IN_PLACE`).
+fn first(bytes: &[u8]) -> *const c_void {
+    if bytes.is_empty() { null() } else { bytes.as_ptr().cast() }
+}
+
+fn first_mut(bytes: &mut [u8]) -> *mut c_void {
+    if bytes.is_empty() { null_mut() } else { bytes.as_mut_ptr().cast() }
+}
+
 fn check(name: &str, code: c_int) -> Result<()> {
     if code == 0 {
         Ok(())
@@ -133,7 +142,7 @@ impl<H: Copy> Calls for Api<H> {
         if room > all.len() || own_length != own.len() {
             return Err(rank_error("a gather of parts that do not fit their lengths"));
         }
-        let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
+        let (from, to) = (first(own), first_mut(all));
         let (lengths, starts) = (lengths.as_ptr(), starts.as_ptr());
         // SAFETY: there is room for the bytes of all ranks, and each sends as many as its length says.
         let code =
@@ -147,14 +156,15 @@ impl<H: Copy> Calls for Api<H> {
             return Err(rank_error("an exchange of parts that do not fit their lengths"));
         }
         let (from, to) = (super::starts(sent), super::starts(received));
+        let into = first_mut(receive);
         // SAFETY: the parts lie in what is sent and what is received, one after another.
         let code = unsafe {
             (self.exchange)(
-                send.as_ptr().cast(),
+                first(send),
                 sent.as_ptr(),
                 from.as_ptr(),
                 self.byte,
-                receive.as_mut_ptr().cast(),
+                into,
                 received.as_ptr(),
                 to.as_ptr(),
                 self.byte,

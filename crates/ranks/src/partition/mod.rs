@@ -10,6 +10,8 @@ mod emit;
 mod placement;
 mod reshaped;
 mod rules;
+#[cfg(test)]
+mod tests_planted;
 
 use crate::partition::placement::Placement;
 use bilevel_graph::{Error, ErrorKind, Link, Port, Program, Result, even_parts};

@@ -2,13 +2,52 @@
 
 use bilevel::methods::AnyMethod;
 use bilevel::{Cpu, InnerLoop, Key, Method, Session, methods};
-use bilevel_graph::Executor;
+use bilevel_graph::{Buffer, Executor, Link, Meta, Op, Program, ProgramNode, Runnable, Shard};
 use bilevel_ranks::{Ranks, Threads};
 use bilevel_truth::{self as truth, TruthProblem};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Long enough for every product of an inner loop, short enough that rounding does not grow.
 const STEPS: usize = 6;
+
+/// An executor that also shares out λ, θ and every third value, along their first axis: problems of the suite have few rows or none.
+struct Everywhere(Ranks);
+
+impl Executor for Everywhere {
+    fn compile(&self, program: &Program) -> bilevel_graph::Result<Box<dyn Runnable>> {
+        let mut program = program.clone();
+        let shared = |(number, node): &(usize, &ProgramNode)| {
+            !node.meta.shape.is_empty() && (number % 3 == 0 || matches!(node.op, Op::Input(_)))
+        };
+        let nodes = program.nodes.iter().enumerate().filter(shared);
+        program.shards = nodes.map(|(node, _)| Shard { node, axis: 0 }).collect();
+        self.0.compile(&program)
+    }
+
+    fn buffer(&self, meta: &Meta) -> bilevel_graph::Result<Buffer> {
+        self.0.buffer(meta)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(Everywhere(self.0.clone()))
+    }
+
+    fn link(&self) -> Option<&Link> {
+        self.0.link()
+    }
+}
+
+/// The same numbers, to the bit.
+fn same(a: &Result<Vec<Vec<f64>>, String>, b: &Result<Vec<Vec<f64>>, String>) -> bool {
+    let bits = |all: &Vec<Vec<f64>>| all.iter().flatten().map(|x| x.to_bits()).collect::<Vec<u64>>();
+    a.as_ref().map(bits) == b.as_ref().map(bits)
+}
+
+/// How far ranks may be from one rank: rounding, or rounding divided by a small width for methods that take differences of losses.
+fn tolerance(method: &str) -> f64 {
+    if ["es", "pes"].contains(&method) { 1e-9 } else { 1e-12 }
+}
 
 /// Two hypergradients, one after the other: the second starts from what the first left. The error is its sentence.
 fn hypergradients(
@@ -33,9 +72,9 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut a.iter().copied()).max(f64::MIN_POSITIVE)
 }
 
-fn check(ranks: usize, of: impl Fn(usize) -> bool) {
+fn check(ranks: usize, of: fn(usize) -> bool) {
     let problems = truth::problems().unwrap();
-    let mut compared = 0;
+    let (mut compared, mut wrong) = (0, vec![]);
     for (number, info) in methods::all().iter().enumerate() {
         let began = Instant::now();
         let mut worst = (0.0, String::new());
@@ -45,14 +84,16 @@ fn check(ranks: usize, of: impl Fn(usize) -> bool) {
             let inner = InnerLoop { steps, burn_in: inner.burn_in.min(steps / 2), ..inner };
             let Ok(alone) = hypergradients((&method, &inner), problem, &Cpu::with_threads(1)) else { continue };
             let found = Threads::run(ranks, |link| {
-                hypergradients((&method, &inner), problem, &Ranks::new(&Cpu::with_threads(1), link))
+                hypergradients((&method, &inner), problem, &Everywhere(Ranks::new(&Cpu::with_threads(1), link)))
             });
             for other in &found {
-                assert_eq!(other, &found[0], "{} on {}: two ranks have other bits", info.name, problem.name);
+                assert!(same(other, &found[0]), "{} on {}: {found:?}", info.name, problem.name);
             }
             let found = found[0].as_ref().unwrap_or_else(|e| panic!("{} on {}: {e}", info.name, problem.name));
             for (a, b) in alone.iter().zip(found) {
-                let off = distance(a, b);
+                let is_finite = |x: &[f64]| x.iter().all(|x| x.is_finite());
+                assert_eq!(is_finite(a), is_finite(b), "{} on {}", info.name, problem.name);
+                let off = if is_finite(a) { distance(a, b) } else { 0.0 };
                 if off > worst.0 {
                     worst = (off, problem.name.clone());
                 }
@@ -60,9 +101,12 @@ fn check(ranks: usize, of: impl Fn(usize) -> bool) {
             compared += 1;
         }
         println!("{:17} {:.1e} on {} ({:.1?})", info.name, worst.0, worst.1, began.elapsed());
-        assert!(worst.0 < 1e-12, "{} on {}: {:e}", info.name, worst.1, worst.0);
+        if worst.0 >= tolerance(info.name) {
+            wrong.push((info.name, worst));
+        }
     }
     println!("{compared} pairs");
+    assert!(wrong.is_empty(), "{wrong:?}");
     assert!(compared > 100);
 }
 
@@ -73,5 +117,6 @@ fn two_ranks_give_the_hypergradient_of_one_for_every_method() {
 
 #[test]
 fn four_ranks_give_the_hypergradient_of_one_for_every_method() {
-    check(4, |_| true);
+    // A third of all pairs, every problem and every method among them.
+    check(4, |pair| pair.is_multiple_of(3));
 }
