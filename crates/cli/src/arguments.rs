@@ -18,9 +18,10 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   bilevel run synth1d                                       one second, with default settings
   bilevel run digits-l2 --method ift-cg --seed 2            another method, another seed
-  bilevel run synth1d --set inner.step=0.01 --outer 500    other settings
+  bilevel run synth1d --rate 0.01 --iterations 500          other settings
   bilevel run synth1d --dry-run > my.toml                   a file with every key, to edit
   bilevel run my.toml --out my-run                          and to run
+  bilevel run synth1d --set outer.rate=0.01,0.03,0.1        one run for each value, side by side
 
 The folder then holds:
   config.toml         the configuration, with every key
@@ -36,11 +37,32 @@ Examples:
   bilevel report runs/digits-l2-langevin-adjoint-s0    draws report.html and plots/ again
   bilevel report runs/* --out all.html                 all runs on one page, one curve per run";
 
+const RUNS_EXAMPLES: &str = "\
+Examples:
+  bilevel runs                                          all runs below runs/
+  bilevel runs --task digits-l2 --sort outer_loss       those of one task, the best first
+  bilevel runs --filter status=finished --filter seed=0
+  bilevel runs --tag baseline --json                    as JSON, one run per line
+  bilevel runs best --by 'test accuracy' --highest      the best of them
+  bilevel runs remove runs/old-run                      deletes a run, after asking
+
+Keys for --sort, --filter and --by: run, task, method, name, note, tag, status (finished, diverged, running, unfinished,
+damaged), seed, iterations, inner_loss, outer_loss, best_outer_loss, date, duration, any key of the configuration such as
+outer.rate, and the task's own measures.";
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  bilevel export runs/synth1d-rmd-s0 --csv metrics.csv
+  bilevel export runs/sweep-synth1d --parquet metrics.parquet    every run below the folder
+
+A table has one row per outer iteration: run, name, task, method and seed, then losses, norms, diagnostics, measures, counts
+of derivatives and seconds. A number that was not taken, or was not finite, is empty.";
+
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   bilevel compare synth1d                                        three methods, three seeds
   bilevel compare digits-l2 --methods rmd,ift-cg --seeds 5       other methods, more seeds
-  bilevel compare digits-l2 --outer 50 --set outer.rate=0.1      other settings, for all methods
+  bilevel compare digits-l2 --iterations 50 --rate 0.1           other settings, for all methods
   bilevel compare my.toml --out my-comparison                    the same command again continues it
 
 The folder then holds:
@@ -94,12 +116,15 @@ pub enum Command {
     #[cfg(feature = "download")]
     Data(Data),
     /// Run a task and save the results in a folder.
+    ///
+    /// If a key is set to several values, as in --set outer.rate=0.01,0.03, there is one run for each combination, and a page that
+    /// compares them.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
     /// Continue a run where it stopped.
     ///
     /// The result is the same, byte for byte, as that of a run that was never stopped, whether it was interrupted,
-    /// killed or finished. With --outer, a finished run continues with more iterations.
+    /// killed or finished. With --iterations, a finished run continues with more iterations.
     Resume(Resume),
     /// Run several methods on several seeds and compare them.
     ///
@@ -124,6 +149,17 @@ pub enum Command {
     /// Draw the report of a run again, or put several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
+    /// List runs, find the best, or remove some.
+    #[command(after_help = RUNS_EXAMPLES)]
+    Runs(Runs),
+    /// Write the metrics of runs into one table, for other programs.
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(Export),
+    /// Show runs in a browser, with curves that follow while they run.
+    ///
+    /// The page is served on this machine alone (127.0.0.1) until Ctrl-C, and changes nothing.
+    #[cfg(feature = "serve")]
+    Serve(Serve),
     /// Run a study, such as a table of the paper, and compare the results with the printed ones.
     ///
     /// Each number is shown beside the paper's and a reference, with a verdict. A number that is not reproduced is a
@@ -211,8 +247,14 @@ pub struct Which {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
     /// Outer iterations.
-    #[arg(long, value_name = "N")]
-    pub outer: Option<u32>,
+    #[arg(long, visible_alias = "outer", value_name = "N")]
+    pub iterations: Option<u32>,
+    /// The outer learning rate.
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Start from these hyperparameters, such as the lambda.safetensors of another run.
+    #[arg(long, value_name = "FILE")]
+    pub start: Option<String>,
     /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
@@ -233,9 +275,21 @@ pub struct Run {
     /// Which configuration.
     #[command(flatten)]
     pub which: Which,
-    /// Folder for the run; by default runs/TASK-METHOD-sSEED.
+    /// Folder for the run; by default runs/TASK-METHOD-sSEED, for a sweep runs/sweep-TASK.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// A name for the run, for lists and reports.
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// A tag to find the run by; may be repeated.
+    #[arg(long, value_name = "TEXT")]
+    pub tag: Vec<String>,
+    /// A note to keep with the run.
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// Runs of a sweep at a time; by default as many as make sense on this machine.
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub jobs: usize,
     /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
     #[arg(long)]
     pub tensorboard: bool,
@@ -254,8 +308,8 @@ pub struct Resume {
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
     /// Continue up to this iteration instead of the one in the configuration.
-    #[arg(long, value_name = "N")]
-    pub outer: Option<u32>,
+    #[arg(long, visible_alias = "outer", value_name = "N")]
+    pub iterations: Option<u32>,
     /// Continue on another device; the numbers may then differ in the last bits.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
@@ -281,6 +335,99 @@ pub struct Report {
     pub out: Option<PathBuf>,
 }
 
+/// Arguments of `runs`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Runs {
+    /// What to do with them, if not to list them.
+    #[command(subcommand)]
+    pub command: Option<RunsCommand>,
+    /// Which runs.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// Sort by this key; by default by folder.
+    #[arg(long, value_name = "KEY")]
+    pub sort: Option<String>,
+    /// The largest, or the last, first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// As JSON, one run per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which of the runs below a folder.
+#[derive(Debug, Args)]
+pub struct Chosen {
+    /// The folder that is searched for runs; by default runs.
+    #[arg(value_name = "DIR", default_value = "runs", hide_default_value = true)]
+    pub folder: PathBuf,
+    /// Only runs of this task.
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// Only runs with this tag; may be repeated.
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Only runs for which this holds, such as outer.rate=0.1, status!=diverged or outer_loss<0.2; may be repeated.
+    #[arg(long, value_name = "CONDITION")]
+    pub filter: Vec<String>,
+}
+
+/// What to do with runs.
+#[derive(Debug, Subcommand)]
+pub enum RunsCommand {
+    /// Name the best of the finished runs; with --quiet print its folder alone.
+    Best {
+        /// Which runs.
+        #[command(flatten)]
+        chosen: Chosen,
+        /// What the runs are judged by.
+        #[arg(long, value_name = "KEY", default_value = "outer_loss")]
+        by: String,
+        /// The highest is the best, not the lowest.
+        #[arg(long)]
+        highest: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete the folders of runs. What a run did not write is never deleted.
+    Remove {
+        /// The folders of the runs.
+        #[arg(value_name = "RUN", required = true)]
+        folders: Vec<PathBuf>,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The folders of the runs, or folders with runs below them.
+    #[arg(value_name = "RUN", required = true)]
+    pub folders: Vec<PathBuf>,
+    /// Write the table as CSV into this file; '-' is the standard output.
+    #[arg(long, value_name = "FILE", required_unless_present = "parquet")]
+    pub csv: Option<PathBuf>,
+    /// Write the table as Parquet into this file.
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+}
+
+/// Arguments of `serve`.
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The folder that is searched for runs; by default runs.
+    #[arg(value_name = "DIR", default_value = "runs", hide_default_value = true)]
+    pub folder: PathBuf,
+    /// The port on 127.0.0.1; 0 is any that is free.
+    #[arg(short, long, value_name = "N", default_value_t = 8421)]
+    pub port: u16,
+}
+
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
@@ -295,8 +442,14 @@ pub struct Compare {
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: u32,
     /// Outer iterations.
-    #[arg(long, value_name = "N")]
-    pub outer: Option<u32>,
+    #[arg(long, visible_alias = "outer", value_name = "N")]
+    pub iterations: Option<u32>,
+    /// The outer learning rate of all runs.
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Start all runs from these hyperparameters, such as the lambda.safetensors of another run.
+    #[arg(long, value_name = "FILE")]
+    pub start: Option<String>,
     /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
@@ -379,7 +532,7 @@ pub struct Reproduce {
     #[arg(long, value_name = "WORD")]
     pub only: Vec<String>,
     /// End after this time, such as 90s, 9m or 1h30m; what is not done goes on when the same command is given again.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = bilevel_run::duration)]
     pub time_limit: Option<Duration>,
     /// Report what is done, and compute nothing.
     #[arg(long, conflicts_with = "time_limit")]
@@ -410,30 +563,6 @@ pub struct Reproduce {
     pub out: Option<PathBuf>,
 }
 
-/// A time such as 90s, 9m or 1h30m.
-fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time above 0; use a form such as 90s, 9m or 1h30m");
-    let (mut seconds, mut digits) = (0_u64, String::new());
-    for letter in text.chars() {
-        let unit = match letter {
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            '0'..='9' => {
-                digits.push(letter);
-                continue;
-            }
-            _ => return Err(wrong()),
-        };
-        let count: u64 = digits.parse().map_err(|_| wrong())?;
-        seconds = count.checked_mul(unit).and_then(|more| seconds.checked_add(more)).ok_or_else(wrong)?;
-        digits.clear();
-    }
-    // A year is more than any study takes, and less than any clock can count.
-    let is_time = digits.is_empty() && (1..=365 * 24 * 3600).contains(&seconds);
-    is_time.then(|| Duration::from_secs(seconds)).ok_or_else(wrong)
-}
-
 /// Clap's message about arguments that it does not understand, as one sentence.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
@@ -451,18 +580,4 @@ pub fn sentence(error: &clap::Error) -> String {
         }
     }
     format!("{said}{tips}; see 'bilevel --help'")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_hours_minutes_and_seconds_above_0() {
-        let seconds = |text: &str| time(text).map(|time| time.as_secs());
-        assert_eq!([seconds("90s"), seconds("9m"), seconds("1h30m")], [Ok(90), Ok(540), Ok(5400)]);
-        for wrong in ["", "9", "m", "-1m", "0s", "9 m", "1.5h", "99999999999999999999h", "9000000h"] {
-            assert!(seconds(wrong).unwrap_err().contains("such as 90s, 9m or 1h30m"), "{wrong}");
-        }
-    }
 }

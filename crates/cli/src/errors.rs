@@ -89,7 +89,7 @@ pub enum CliError {
     },
     /// A run to resume is past the last iteration asked for.
     #[error(
-        "{} has already done {done} iterations, so --outer {asked} leaves nothing to do; ask for more than {done}",
+        "{} has already done {done} iterations, so --iterations {asked} leaves nothing to do; ask for more than {done}",
         path.display()
     )]
     Past {

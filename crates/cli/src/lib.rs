@@ -16,10 +16,15 @@ pub mod arguments;
 pub mod commands;
 mod comparison;
 pub mod errors;
+mod export;
 #[cfg(doctest)]
 mod guide;
 mod pages;
 pub mod run;
+mod runs;
+#[cfg(feature = "serve")]
+mod serve;
+mod sweep;
 mod terminal;
 mod tour;
 
@@ -120,6 +125,10 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
         Some(Command::Check(check)) => commands::check::check(registry, check, quiet, &mut out),
         Some(Command::Advise(advise)) => commands::advise::advise(registry, advise, quiet, &mut out),
         Some(Command::Report(report)) => commands::report::report(registry, report, quiet, &mut out),
+        Some(Command::Runs(runs)) => commands::runs::runs(runs, quiet, &mut out),
+        Some(Command::Export(export)) => commands::export::export(export, quiet, &mut out),
+        #[cfg(feature = "serve")]
+        Some(Command::Serve(serve)) => commands::serve::serve(registry, serve, quiet, &mut out),
         Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(registry, reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", config::schema::schema(registry)?)?),
         Some(Command::Completions { shell }) => {

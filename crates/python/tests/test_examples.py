@@ -26,3 +26,69 @@ def test_penalties_fall_on_the_features_that_say_nothing(tmp_path):
 def test_wrong_labels_get_small_weights(tmp_path):
     clean, dirty, found = loaded("label_cleaning", "torch").main(tmp_path / "losses.svg")
     assert clean > dirty + 0.2 and found > 0.8
+
+
+class Log:
+    """Stands for MLflow and for a run of Weights & Biases, and remembers what it is told."""
+
+    def __init__(self):
+        self.told, self.files, self.summary = [], [], {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.ended = True
+
+    def start_run(self, run_name):
+        self.name = run_name
+        return self
+
+    def log_params(self, params):
+        self.params = params
+
+    def log_metrics(self, metrics, step):
+        self.told.append((step, metrics))
+
+    def log_artifact(self, path):
+        self.files.append((pathlib.Path(path).name, pathlib.Path(path).stat().st_size))
+
+    def init(self, project, name, config):
+        self.params = config
+        return self
+
+    def log(self, metrics, step=None):
+        self.told.append((step, metrics))
+
+    Histogram = list
+
+
+def check_log(log, run):
+    steps = [(step, numbers) for step, numbers in log.told if step is not None]
+    assert [step for step, _ in steps] == list(range(1, 21)) and log.ended
+    assert steps[-1][1]["outer_loss"] == run.outer_loss and "size of w" in steps[4][1]
+    assert all(isinstance(value, float) for _, numbers in steps for value in numbers.values())
+    assert log.params["method"] == "ift-cg" and log.params["iterations"] == 20
+
+
+def test_a_run_logs_to_mlflow():
+    log = Log()
+    run = loaded("log_to_mlflow", "numpy").main(log)
+    check_log(log, run)
+    assert [name for name, size in log.files if size > 100] == ["report.html", "lambda.npz"]
+
+
+def test_a_run_logs_to_weights_and_biases():
+    log = Log()
+    run = loaded("log_to_wandb", "numpy").main(log)
+    check_log(log, run)
+    assert log.summary["outer loss"] == run.outer_loss and len(log.told[-1][1]["λ.decay"]) == 2
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_the_real_packages_take_what_is_logged(name, tmp_path, monkeypatch):
+    package = pytest.importorskip(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    assert len(loaded(f"log_to_{name}", name).main(package).iterations) == 20

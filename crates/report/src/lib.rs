@@ -48,5 +48,5 @@ pub use number::{count, number};
 pub use photographs::{Photograph, Photographs};
 pub use pictures::{Panel, Pictures};
 pub use plot::{Axis, Curve, Plot};
-pub use report::{Report, Section};
+pub use report::{Report, Section, fragment, script, style};
 pub use table::{Column, Table};

@@ -1,6 +1,6 @@
 // Read-outs under the pointer, and a legend that hides curves. The page is complete without it.
 "use strict";
-for (const figure of document.querySelectorAll("figure")) {
+const enliven = (figure) => {
   const data = JSON.parse(figure.querySelector("script").textContent);
   const box = document.createElement("div");
   box.className = "readout";
@@ -139,4 +139,5 @@ for (const figure of document.querySelectorAll("figure")) {
       put([line(null, `${panel.title ? `${panel.title}, ` : ""}row ${row + 1}, column ${column + 1}`, value)], event);
     });
   }
-}
+};
+for (const figure of document.querySelectorAll("figure")) enliven(figure);

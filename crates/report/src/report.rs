@@ -89,25 +89,54 @@ impl Report {
         out.push_str("<meta name=\"color-scheme\" content=\"light dark\">");
         // An icon in the page, so that a browser does not ask a server for one.
         out.push_str("<link rel=\"icon\" href=\"data:,\">");
-        _ = write!(out, "<title>{}</title><style>:root{{{}}}", html(title), properties(false));
-        // On paper colours are the light ones.
-        _ = write!(out, "@media screen and (prefers-color-scheme:dark){{:root{{{}}}}}", properties(true));
-        _ = write!(out, "\n{STYLE}</style></head>\n<body><header><h1>{}</h1>", html(title));
+        _ = write!(out, "<title>{}</title><style>{}</style></head>\n<body>", html(title), style());
+        _ = write!(out, "<header><h1>{}</h1>", html(title));
         if !self.subtitle.is_empty() {
             _ = write!(out, "<p class=\"subtitle\">{}</p>", html(&self.subtitle));
         }
-        out.push_str("</header><main>\n");
-        for section in &self.sections {
-            write_section(&mut out, section);
-            out.push('\n');
-        }
-        out.push_str("</main>");
+        _ = write!(out, "</header><main>\n{}</main>", fragment(&self.sections));
         if !self.footer.is_empty() {
             _ = write!(out, "<footer>{}</footer>", html(&self.footer));
         }
         _ = writeln!(out, "<script>{SCRIPT}</script></body></html>");
         out
     }
+}
+
+/// Sections as HTML without the page around them, for a page of your own that has [`style`] and [`script`].
+///
+/// ```
+/// use bilevel_report::{Section, fragment};
+/// let code = Section::Code { title: "Output".into(), text: "1 < 2".into() };
+/// assert!(fragment(&[code]).starts_with("<section><h2>Output</h2><pre"));
+/// ```
+pub fn fragment(sections: &[Section]) -> String {
+    let mut out = String::new();
+    for section in sections {
+        write_section(&mut out, section);
+        out.push('\n');
+    }
+    out
+}
+
+/// The style sheet of a page: its colours in light and dark as custom properties, and its rules.
+///
+/// ```
+/// assert!(bilevel_report::style().starts_with(":root{--surface:#ffffff;"));
+/// ```
+pub fn style() -> String {
+    // On paper colours are the light ones.
+    let dark = format!("@media screen and (prefers-color-scheme:dark){{:root{{{}}}}}", properties(true));
+    format!(":root{{{}}}{dark}\n{STYLE}", properties(false))
+}
+
+/// The script of a page. Its function `enliven(figure)` gives a figure that was added later its read-outs and its legend.
+///
+/// ```
+/// assert!(bilevel_report::script().contains("const enliven = (figure) =>"));
+/// ```
+pub fn script() -> &'static str {
+    SCRIPT
 }
 
 fn write_section(out: &mut String, section: &Section) {

@@ -8,6 +8,7 @@
 
 pub mod advise;
 pub mod config;
+mod duration;
 mod figure;
 mod kept;
 mod label;
@@ -25,6 +26,7 @@ mod study;
 mod task;
 mod words;
 
+pub use duration::duration;
 pub use figure::{Series, figure};
 pub use kept::Kept;
 pub use label::label;

@@ -98,6 +98,19 @@ impl Fingerprint {
         }
     }
 
+    /// The names of λ's leaves, in their order.
+    ///
+    /// ```
+    /// # use bilevel::checkpoints::Fingerprint;
+    /// # use bilevel::{Leaf, Problem, Variable};
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
+    /// assert_eq!(Fingerprint::of(&problem).lambda_names().collect::<Vec<_>>(), problem.lambda_names());
+    /// ```
+    pub fn lambda_names(&self) -> impl Iterator<Item = &str> {
+        self.lambda.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn is_single(&self) -> bool {
         self.dtype == bilevel_graph::DType::F32.to_string()
     }

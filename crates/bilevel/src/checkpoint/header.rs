@@ -6,7 +6,7 @@ use crate::generalisation::guard::Watched;
 use crate::health::diagnostics::Diagnostics;
 use crate::health::divergence::Watch;
 use crate::hypergradient::Oracles;
-use crate::outer::measures::{Aim, Best, Followed};
+use crate::outer::measures::{Aim, Best, Followed, Measures};
 use crate::outer::observer::Iteration;
 use crate::outer::progress::{Numbers, Progress};
 use bilevel_graph::DType;
@@ -54,7 +54,7 @@ struct Kept {
 impl Kept {
     fn with(&self, state: impl FnOnce() -> crate::Result<State>) -> crate::Result<Best> {
         let Kept { aim, value, iteration } = self.clone();
-        Ok(Best { aim, value, iteration, state: state()? })
+        Ok(Best { aim, value, iteration, state: state()?, measures: Measures::default() })
     }
 }
 

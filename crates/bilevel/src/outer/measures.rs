@@ -170,6 +170,8 @@ pub struct Best {
     pub iteration: u32,
     /// λ and θ there, without what the method kept warm.
     pub state: State,
+    /// The problem's measures there, which are taken when the run ends.
+    pub measures: Measures,
 }
 
 impl Best {
@@ -192,13 +194,15 @@ impl Best {
     pub(crate) fn at(aim: &Aim, value: f64, iteration: u32, state: &State, session: &Session) -> Result<Self> {
         let executor = session.executor();
         let (lambda, theta) = (state.lambda.duplicate(executor)?, state.theta.duplicate(executor)?);
-        Ok(Best { aim: aim.clone(), value, iteration, state: State { lambda, theta, ..State::default() } })
+        let state = State { lambda, theta, ..State::default() };
+        Ok(Best { aim: aim.clone(), value, iteration, state, measures: Measures::default() })
     }
 
     /// Another handle to the same numbers, which nobody changes.
     pub(crate) fn handle(&self) -> Self {
         let (lambda, theta) = (self.state.lambda.clone(), self.state.theta.clone());
-        Best { aim: self.aim.clone(), state: State { lambda, theta, ..State::default() }, ..*self }
+        let state = State { lambda, theta, ..State::default() };
+        Best { aim: self.aim.clone(), state, measures: self.measures.clone(), ..*self }
     }
 }
 

@@ -126,7 +126,15 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
             Measures::default()
         }),
     };
-    let Progress { state, numbers, best, .. } = progress;
+    let Progress { state, numbers, mut best, .. } = progress;
+    if let (Some(best), Some(gauge)) = (&mut best, &mut outer.gauge)
+        && !matches!(reason, StopReason::Signal)
+    {
+        match gauge.at(&best.state) {
+            Ok(measured) => best.measures = measured.own,
+            Err(error) => notes.push(format!("the measures could not be taken at the best state: {error}")),
+        }
+    }
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("in the last diagnosis, {warning}")));
     if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)

@@ -8,8 +8,13 @@ pub mod compare;
 pub mod data;
 #[cfg(feature = "cuda")]
 pub mod devices;
+pub mod export;
 pub mod list;
 pub mod report;
 pub mod reproduce;
 pub mod resume;
 pub mod run;
+pub mod runs;
+#[cfg(feature = "serve")]
+pub mod serve;
+mod sweep;

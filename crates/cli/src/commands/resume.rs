@@ -20,12 +20,13 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
     let folder = RunFolder::of_run(&arguments.folder)?;
     let mut entries = folder.entries(registry)?;
     let newest = Checkpoints::new(folder.checkpoints()).newest()?;
-    if let Some(asked) = arguments.outer {
+    if let Some(asked) = arguments.iterations {
         let done = newest.as_ref().map_or(0, |newest| newest.checkpoint.iteration());
         if asked < done {
             return Err(CliError::Past { path: arguments.folder.clone(), done, asked });
         }
-        entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
+        let text = format!("--iterations {asked}");
+        entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), text));
     }
     let mut config = crate::config::resolve(registry, &entries)?;
     let asked = asked(arguments.device.as_deref())?;

@@ -1,7 +1,9 @@
 //! `bilevel run`: one run, kept in a folder.
 
+use super::sweep::sweep;
 use crate::arguments::{Run, Which};
-use crate::config::entries::{Entry, Given, parse_set};
+use crate::config::entries::{Entry, Given};
+use crate::config::sweep::Axis;
 use crate::config::text::to_toml;
 use crate::errors::{CliError, Result};
 use crate::run::device::settled;
@@ -16,9 +18,30 @@ use bilevel_run::{Config, Registry};
 use std::io::Write;
 use std::path::Path;
 
-/// The configuration that the command line asks for.
+/// The configuration that the command line asks for. A key with several values is refused: only `bilevel run` makes a sweep of it.
 pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
-    let Which { what, method, seed, outer, device, precision, set, data } = which;
+    let mut sets = vec![];
+    for axis in axes(which)? {
+        if axis.is_sweep() {
+            let values = axis.values.iter().map(|(word, _)| &word[..]).collect::<Vec<_>>().join(",");
+            return Err(CliError::Usage(format!(
+                "--set {}={values}: only 'bilevel run' takes several values of a key; give one value, or an array in brackets",
+                axis.key
+            )));
+        }
+        sets.extend(axis.values.into_iter().flat_map(|(_, entries)| entries));
+    }
+    resolve_with(registry, which, sets)
+}
+
+/// The keys that `--set` sets, each with its values.
+pub fn axes(which: &Which) -> Result<Vec<Axis>> {
+    Ok(which.set.iter().map(|text| Axis::parse(text)).collect::<std::result::Result<_, _>>()?)
+}
+
+/// The configuration with these settings of `--set`, whatever the command line has there.
+pub fn resolve_with(registry: &Registry, which: &Which, sets: Vec<Entry>) -> Result<Config> {
+    let Which { what, method, seed, iterations, rate, start, device, precision, data, set: _ } = which;
     // A name has no point and no slash in it; a file that is there is meant even so.
     let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
     let mut entries = if is_file {
@@ -28,19 +51,7 @@ pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
         registry.known_task(what)?;
         vec![Entry::argument(&["task", "name"], Given::Text(what.clone()), what.clone())]
     };
-    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
-    for Entry { key, value, place } in &sets {
-        let Given::Text(word) = value else { continue };
-        if key[..] == ["task", "name"] && !is_file && word != what {
-            return Err(CliError::Usage(format!("{place}: the task is already {what}; give only one of the two")));
-        }
-        if let Some(name) = method.as_ref().filter(|name| key[..] == ["method", "name"] && *name != word) {
-            return Err(CliError::Usage(format!(
-                "{place}: the method is already {name} by --method; give only one of \
-            the two"
-            )));
-        }
-    }
+    refuse_contradictions(which, is_file, &sets)?;
     let chosen = sets.iter().rev().find_map(|entry| match &entry.value {
         Given::Text(name) if entry.dotted() == "method.name" => Some(name),
         _ => None,
@@ -58,8 +69,15 @@ pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
     if let Some(seed) = seed {
         argument(&["seed"], Given::Whole(*seed as i64), format!("--seed {seed}"));
     }
-    if let Some(outer) = outer {
-        argument(&["outer", "iterations"], Given::Whole(*outer as i64), format!("--outer {outer}"));
+    if let Some(iterations) = iterations {
+        let text = format!("--iterations {iterations}");
+        argument(&["outer", "iterations"], Given::Whole(i64::from(*iterations)), text);
+    }
+    if let Some(rate) = rate {
+        argument(&["outer", "rate"], Given::Number(*rate), format!("--rate {rate}"));
+    }
+    if let Some(file) = start {
+        argument(&["start", "lambda"], Given::Text(file.clone()), format!("--start {file}"));
     }
     if let Some(name) = device {
         argument(&["device"], Given::Text(name.clone()), "--device".into());
@@ -81,9 +99,41 @@ pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
     Ok(config)
 }
 
+/// Refuses a task or a method that is given in two ways.
+fn refuse_contradictions(which: &Which, is_file: bool, sets: &[Entry]) -> Result<()> {
+    for Entry { key, value, place } in sets {
+        let Given::Text(word) = value else { continue };
+        if key[..] == ["task", "name"] && !is_file && *word != which.what {
+            let what = &which.what;
+            return Err(CliError::Usage(format!("{place}: the task is already {what}; give only one of the two")));
+        }
+        if let Some(name) = which.method.as_ref().filter(|name| key[..] == ["method", "name"] && *name != word) {
+            return Err(CliError::Usage(format!(
+                "{place}: the method is already {name} by --method; give only one of the two"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the arguments say of the run, as settings.
+fn about(arguments: &Run) -> Vec<Entry> {
+    let text = |key: &str, given: &Option<String>| {
+        given.as_ref().map(|text| Entry::argument(&["about", key], Given::Text(text.clone()), format!("--{key}")))
+    };
+    let tags = || Given::Array(arguments.tag.iter().cloned().map(Given::Text).collect());
+    let tags = (!arguments.tag.is_empty()).then(|| Entry::argument(&["about", "tags"], tags(), "--tag".into()));
+    [text("name", &arguments.name), tags, text("note", &arguments.note)].into_iter().flatten().collect()
+}
+
 /// Runs the command.
 pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let mut config = resolve(registry, &arguments.which)?;
+    let axes = axes(&arguments.which)?;
+    if axes.iter().any(Axis::is_sweep) {
+        return sweep(registry, arguments, &axes, about(arguments), quiet, out);
+    }
+    let sets = axes.into_iter().flat_map(|axis| axis.values).flat_map(|(_, entries)| entries);
+    let mut config = resolve_with(registry, &arguments.which, sets.chain(about(arguments)).collect())?;
     config.metrics.tensorboard |= arguments.tensorboard;
     if arguments.dry_run {
         write!(out, "{}", to_toml(registry, &config))?;

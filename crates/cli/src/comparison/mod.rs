@@ -1,6 +1,6 @@
 //! Several methods on several seeds of one task, as a study.
 
-mod curves;
+pub(crate) mod curves;
 mod summary;
 
 use crate::config::Meanings;

@@ -52,6 +52,11 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
     let time = run.seconds().map_or(String::new(), |s| format!(" in {}", duration(s)));
     let done = counted(u64::from(run.iterations()), "outer iteration");
     let about = format!("The task: {}.\n\nThe method: {method}.", run.task.summary());
+    // What stands between backticks is set as code, and a note may have one of them.
+    let note = config.about.note.replace('`', "'");
+    let about = if note.is_empty() { about } else { format!("{about}\n\n{note}") };
+    let called = std::iter::once(&config.about.name).chain(&config.about.tags).filter(|word| !word.is_empty());
+    let called: String = called.map(|word| format!("{word} · ")).collect();
     let mut before = vec![
         Section::Text { title: String::new(), text: about },
         Section::Warnings(run.warnings()),
@@ -61,7 +66,7 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
     before.extend(lambda::table(&[("", run)]).map(Section::Table));
     Page {
         title: format!("{} by {}", run.task.name(), run.method()),
-        subtitle: format!("seed {}{} · {done}{time} · {}", config.seed, where_and_how(config), run.state()),
+        subtitle: format!("{called}seed {}{} · {done}{time} · {}", config.seed, where_and_how(config), run.state()),
         before,
         figures: figures(&[("", run)]),
         after: run
@@ -94,6 +99,10 @@ fn numbers(run: &RunRecord) -> Table {
         row("lowest outer loss", number_or_dash(best));
     }
     row("inner loss", number_or_dash(run.inner_loss()));
+    if let Some(best) = run.result.as_ref().and_then(|result| result.best.as_ref()) {
+        let measure = if ["inner", "outer"].contains(&&best.measure[..]) { " loss" } else { "" };
+        row(&format!("{}{measure} of iteration {}, returned", best.measure, best.iteration), number(best.value));
+    }
     for name in run.measures() {
         row(name, number_or_dash(run.measure(name)));
     }
@@ -232,6 +241,9 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
         candidates.push(each(&|run| format!("seed {}", run.config.seed)));
         candidates.push(each(&|run| format!("{}, seed {}", run.method(), run.config.seed)));
     }
+    if runs.iter().all(|run| !run.config.about.name.is_empty()) {
+        candidates.push(each(&|run| run.config.about.name.clone()));
+    }
     candidates.push(each(&last));
     let paths = each(&|run| run.folder.path().display().to_string());
     // What is the same in all says nothing, and a name must not hide that two runs differ in more than it tells.
@@ -246,6 +258,29 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
             |(i, path): (usize, &String)| if unique(&paths) { path.clone() } else { format!("{}. {path}", i + 1) };
         paths.iter().enumerate().map(numbered).collect()
     })
+}
+
+/// What a page shows of these runs, without what their tasks draw themselves: of one run its numbers, figures, cost and configuration, of
+/// several a table and a curve for each.
+pub fn sections(runs: Vec<(String, RunRecord)>, registry: &Registry) -> Vec<Section> {
+    let named: Vec<lambda::Named> = match &runs[..] {
+        [(_, run)] => vec![("", run)],
+        _ => runs.iter().map(|(name, run)| (name.as_str(), run)).collect(),
+    };
+    let mut all = match &runs[..] {
+        [(_, run)] => {
+            let compared = run.result.iter().filter_map(|result| result.baselines.as_ref()).map(compared);
+            std::iter::once(numbers(run)).chain(compared).map(Section::Table).collect()
+        }
+        _ => vec![Section::Table(numbers_of_many(&runs))],
+    };
+    all.extend(lambda::table(&named).map(Section::Table));
+    all.extend(figures(&named).into_iter().map(Figure::section));
+    if let [(_, run)] = &runs[..] {
+        all.push(Section::Table(costs(run)));
+        all.push(Section::Code { title: "Configuration".into(), text: to_toml(registry, &run.config) });
+    }
+    all
 }
 
 /// Writes the report of one run into its folder, with its figures as files. Figures of an earlier report that this one does not

@@ -10,9 +10,9 @@
 //!   report.html, plots/  the same for people
 //!   tensorboard/         event files, where they were asked for
 
-use crate::config::entries::{self, Entry};
+use crate::config::entries::Entry;
 use crate::config::errors::{ConfigError, Instead, Place, Wrong};
-use crate::config::{resolve, text};
+use crate::config::{parse_including, resolve, text};
 use crate::errors::{CliError, Result};
 use crate::terminal::readable::escaped_path;
 use bilevel::checkpoints::{CheckpointError, Checkpoints};
@@ -274,10 +274,10 @@ fn read_up_to(file: File) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The settings in a file, which may be a pipe if the user names one.
+/// The settings in a file and in those that it includes. The file may be a pipe if the user names one.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
     let text = File::open(path).and_then(read_up_to).map_err(|error| CliError::file("read", path, &error))?;
-    let entries = entries::parse(&text, path)?;
+    let entries = parse_including(&text, path, &read_settings)?;
     if entries.is_empty() {
         return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoTask).into());
     }

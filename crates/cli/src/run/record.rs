@@ -54,7 +54,7 @@ impl RunRecord {
         }
         let lambda = match &result {
             Some(result) => found_lambda(&folder.lambda_file(), result)?,
-            None => saved_lambda(folder, &config, registry),
+            None => saved_lambda(folder),
         };
         Ok(RunRecord { folder: folder.clone(), config, task, history, result, lambda })
     }
@@ -141,6 +141,7 @@ impl RunRecord {
     pub fn state_word(&self) -> &'static str {
         match self.result.as_ref().map(|result| result.stopped.as_str()) {
             Some("iterations") => "finished",
+            Some("time") => "time limit",
             Some("tolerance") => "converged",
             Some("patience") => "no better",
             Some("guard") => "guarded",
@@ -282,13 +283,10 @@ pub(crate) fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<Lambda
     result.lambda.iter().zip(found).map(checked).collect()
 }
 
-/// The leaves in the newest checkpoint, if there is one that can be read. Data that are no longer there are no reason not to show
-/// the rest.
-fn saved_lambda(folder: &RunFolder, config: &Config, registry: &Registry) -> Vec<LambdaLeaf> {
-    let (Ok(problem), Ok(Some(newest))) = (config.problem(registry), Checkpoints::new(folder.checkpoints()).newest())
-    else {
-        return vec![];
-    };
-    let leaves = problem.lambda_names().into_iter().zip(&newest.checkpoint.state().lambda);
+/// The leaves in the newest checkpoint, if there is one that can be read. It has their names, so no data is needed.
+pub(crate) fn saved_lambda(folder: &RunFolder) -> Vec<LambdaLeaf> {
+    let Ok(Some(newest)) = Checkpoints::new(folder.checkpoints()).newest() else { return vec![] };
+    let checkpoint = &newest.checkpoint;
+    let leaves = checkpoint.problem().lambda_names().zip(&checkpoint.state().lambda);
     leaves.map(|(name, array)| LambdaLeaf::new(name, array)).collect()
 }

@@ -292,6 +292,8 @@ fn other_settings(path: &str, there: &Config, here: &Config) -> CliError {
         let leaf = |value: Option<&Value>| value.is_none_or(|value| !value.is_object());
         let left_out = ["threads", "data", "start", "start.lambda", "start.theta"].contains(&key.as_str())
             || key.starts_with("checkpoint")
+            || key.starts_with("about")
+            || key == "outer.time_limit"
             || key.starts_with("metrics");
         (old != new && leaf(old) && leaf(new) && !left_out).then(|| {
             let word = |value: Option<&Value>| value.map_or("not there".to_string(), Value::to_string);

@@ -1,6 +1,6 @@
 //! How far the work is, on standard error: one bar in a terminal, plain lines anywhere else.
 
-use super::readable::{escaped, escaped_lines};
+use super::readable::{duration, escaped, escaped_lines};
 use bilevel::observers::{Beginning, Iteration, Observer};
 use bilevel::{Outcome, State};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -20,23 +20,32 @@ pub struct Progress(Option<Arc<Shown>>);
 struct Shown {
     /// Where there is a terminal.
     bar: Option<ProgressBar>,
-    /// Elsewhere: how long it is silent between two lines, and when it said the last.
-    pause: Duration,
+    /// Elsewhere: how long it is silent between two lines after it has worked for so long, and when it said the last.
+    pause: fn(Duration) -> Duration,
+    began: Instant,
     last: Mutex<Option<Instant>>,
+}
+
+/// The shortest and the longest silence between two lines of a run.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// The silence between two lines of a run that has worked for so long: a tenth of that, so that a log of an hour has some hundred lines.
+fn pause_of_run(worked: Duration) -> Duration {
+    (worked / 10).clamp(PAUSES[0], PAUSES[1])
 }
 
 impl Progress {
     /// Of work that may take long, which says a line every ten seconds where there is no terminal; nowhere if quiet.
     pub fn stderr(quiet: bool) -> Self {
-        Self::new(quiet, Duration::from_secs(10), Some(Instant::now()))
+        Self::new(quiet, |_| Duration::from_secs(10), Some(Instant::now()))
     }
 
-    /// Of one run, which says a line every second.
+    /// Of one run, which says a line every second at first, and fewer later.
     fn of_run() -> Self {
-        Self::new(false, Duration::from_secs(1), None)
+        Self::new(false, pause_of_run, None)
     }
 
-    fn new(quiet: bool, pause: Duration, last: Option<Instant>) -> Self {
+    fn new(quiet: bool, pause: fn(Duration) -> Duration, last: Option<Instant>) -> Self {
         if quiet {
             return Progress(None);
         }
@@ -46,7 +55,7 @@ impl Progress {
             Some(bar.with_style(style.progress_chars("██░")))
         };
         let bar = std::io::stderr().is_terminal().then(bar).flatten();
-        Progress(Some(Arc::new(Shown { bar, pause, last: Mutex::new(last) })))
+        Progress(Some(Arc::new(Shown { bar, pause, began: Instant::now(), last: Mutex::new(last) })))
     }
 
     /// How much is done, from 0 to 1, and what is going on.
@@ -58,10 +67,16 @@ impl Progress {
             return;
         }
         let mut last = shown.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= shown.pause) {
+        let pause = (shown.pause)(shown.began.elapsed());
+        if last.is_none_or(|last| last.elapsed() >= pause) {
             *last = Some(Instant::now());
             let _ = writeln!(std::io::stderr(), "{}", escaped(&what()));
         }
+    }
+
+    /// Whether it is a bar in a terminal.
+    fn is_a_bar(&self) -> bool {
+        self.0.as_ref().is_some_and(|shown| shown.bar.is_some())
     }
 
     /// A line that stays.
@@ -86,6 +101,9 @@ impl Progress {
 pub struct RunProgress {
     progress: Progress,
     until: u32,
+    /// Iterations that were done when it began, and when that was.
+    done: u32,
+    began: Instant,
     /// The last iteration, where it came too soon to be shown.
     held: Option<Iteration>,
     /// Notes shown so far.
@@ -95,13 +113,27 @@ pub struct RunProgress {
 impl RunProgress {
     /// On standard error.
     pub fn stderr() -> Self {
-        RunProgress { progress: Progress::of_run(), until: 0, held: None, notes: 0 }
+        RunProgress { progress: Progress::of_run(), until: 0, done: 0, began: Instant::now(), held: None, notes: 0 }
     }
 
     fn show_notes(&mut self, notes: &[String]) {
         notes.iter().skip(self.notes).for_each(|note| self.progress.say(&format!("note: {}", escaped(note))));
         self.notes = self.notes.max(notes.len());
     }
+}
+
+/// How fast a run goes, and how long it takes to its last iteration:
+///
+///   rate = done / elapsed,   left = (all − done) / rate
+///
+/// Nothing is said before two iterations, of which the first may warm up, nor at the end.
+fn pace(done: u32, left: u32, elapsed: Duration) -> String {
+    if done < 2 || left == 0 || elapsed.is_zero() {
+        return String::new();
+    }
+    let each = elapsed.as_secs_f64() / f64::from(done);
+    let rate = if each <= 1.0 { format!("{:.1}/s", 1.0 / each) } else { format!("{} each", duration(each)) };
+    format!("  {rate}  about {} left", duration(f64::from(left) * each))
 }
 
 /// An iteration in a line.
@@ -115,7 +147,7 @@ fn line(iteration: &Iteration, until: u32) -> String {
 
 impl Observer for RunProgress {
     fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
-        self.until = beginning.until;
+        (self.until, self.done, self.began) = (beginning.until, beginning.done, Instant::now());
         self.show_notes(&beginning.notes);
         if beginning.done > 0 {
             self.progress.say(&format!("continuing after iteration {} of {}", beginning.done, beginning.until));
@@ -127,7 +159,10 @@ impl Observer for RunProgress {
         let mut shown = false;
         self.progress.show(f64::from(iteration.number) / f64::from(self.until.max(1)), || {
             shown = true;
-            line(iteration, self.until)
+            let left = self.until.saturating_sub(iteration.number);
+            let pace = pace(iteration.number.saturating_sub(self.done), left, self.began.elapsed());
+            // A terminal has the time left beside its bar.
+            line(iteration, self.until) + if self.progress.is_a_bar() { "" } else { &pace }
         });
         self.held = (!shown).then(|| iteration.clone());
         ControlFlow::Continue(())
@@ -152,5 +187,20 @@ mod tests {
         (iteration.number, iteration.outer_loss, iteration.standard_error) = (20, 0.25, Some(1e-3));
         let said = "iteration 20/40  outer 2.5000e-1  inner 0.0000e0  |h| 0.00e0 ± 1e-3";
         assert_eq!(line(&iteration, 40), said);
+    }
+
+    #[test]
+    fn the_pace_says_the_rate_and_the_time_left() {
+        let after = |done, left, seconds| pace(done, left, Duration::from_secs(seconds));
+        assert_eq!(after(100, 300, 10), "  10.0/s  about 30.0 s left");
+        assert_eq!(after(2, 10, 6), "  3.0 s each  about 30.0 s left");
+        assert_eq!(after(100, 60_000, 10), "  10.0/s  about 1.7 h left");
+        assert_eq!([after(1, 10, 5), after(10, 0, 5), after(10, 5, 0)], ["", "", ""]);
+    }
+
+    #[test]
+    fn a_log_has_a_line_a_second_at_first_and_two_a_minute_later() {
+        let after = |seconds| pause_of_run(Duration::from_secs(seconds)).as_secs();
+        assert_eq!([after(0), after(5), after(60), after(100_000)], [1, 1, 6, 30]);
     }
 }

@@ -8,7 +8,8 @@ fn help_is_as_stored_and_names_the_exit_codes() {
     let help = place.run(&["--help"]).done().out;
     assert!(help.contains("Exit codes:") && help.contains("130"));
     golden("help.txt", &help);
-    for command in ["list", "devices", "data", "run", "resume", "compare", "check", "advise"] {
+    for command in ["list", "devices", "data", "run", "resume", "compare", "check", "advise", "runs", "export", "serve"]
+    {
         golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
     }
     let version = place.run(&["--version"]).done().out;

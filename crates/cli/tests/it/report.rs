@@ -1,7 +1,7 @@
 //! Reports of real runs: what is in the folder, what a browser shows, and what is said where there is nothing to draw.
 
 #[path = "../../../report/tests/it/browser/drive.rs"]
-mod drive;
+pub mod drive;
 
 use crate::common::{Place, golden};
 use std::path::Path;

@@ -76,7 +76,7 @@ fn a_finished_run_that_is_resumed_says_the_same_again_and_cannot_be_shortened() 
     assert_eq!((said.out.as_str(), place.read("kept/result.json").as_str()), (before.as_str(), before.as_str()));
     place
         .run(&["resume", "kept", "--outer", "5"])
-        .refused("kept has already done 20 iterations, so --outer 5 leaves nothing to do; ask for more than 20");
+        .refused("kept has already done 20 iterations, so --iterations 5 leaves nothing to do; ask for more than 20");
 }
 
 #[cfg(unix)]

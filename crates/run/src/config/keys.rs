@@ -75,7 +75,19 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.clip", "largest norm of a hypergradient, 0 for no limit"),
     ("outer.tolerance", "stop when the norm of the hypergradient is at most this, 0 for never"),
     ("outer.patience", "stop after this many iterations without improvement, 0 for never"),
-    ("outer.improvement", "smallest decrease of the outer loss that counts as an improvement"),
+    ("outer.improvement", "smallest change for the better that counts as an improvement"),
+    (
+        "outer.patience_on",
+        "the measure that patience follows, such as 'highest accuracy', counted in measurements; empty for the outer loss",
+    ),
+    (
+        "outer.keep_best",
+        "return λ and θ of the best measurement, such as 'highest accuracy' or 'lowest outer loss'; empty for the last iteration",
+    ),
+    (
+        "outer.time_limit",
+        "stop after this time, such as 90s, 9m or 1h30m, counted anew after a resumption; empty for never",
+    ),
     ("outer.optimizer", "how a hypergradient becomes a step"),
     ("outer.optimizer.name", "sgd, momentum, rmsprop, adam or adamw"),
     ("outer.optimizer.decay", "share of the velocity that is kept; for rmsprop, of the running mean square"),
@@ -118,5 +130,9 @@ const KEYS: &[(&str, &str)] = &[
     ("metrics", "when the run is measured"),
     ("metrics.every", "iterations between measurements of the task's own measures"),
     ("metrics.tensorboard", "also write event files for TensorBoard"),
+    ("about", "what lists and reports say of the run; may be changed at any time"),
+    ("about.name", "a name for the run"),
+    ("about.tags", "tags to find the run by"),
+    ("about.note", "a note to keep with the run"),
     ("metrics.diagnose", "iterations between diagnoses of the hypergradient, 0 for never"),
 ];

@@ -6,10 +6,13 @@
 mod arrays;
 pub mod entries;
 pub mod errors;
+mod include;
 mod keys;
 pub mod schema;
+pub mod sweep;
 pub mod text;
 
+pub use include::{INCLUDE, parse_including};
 pub use keys::Meanings;
 
 use crate::run::{HeldOut, schedules};
@@ -298,6 +301,9 @@ fn check(registry: &Registry, config: &Config, entries: &[Entry]) -> Result<()> 
     require((0..=100).contains(&folds) && folds != 1, "held_out.folds", folds as f64, "0, or from 2 to 100")?;
     let is_deviation = shrinkage >= 0.0 && shrinkage.is_finite();
     require(is_deviation, "held_out.shrinkage", shrinkage, "0 or more")?;
+    let keeps = !config.outer.keep_best.is_empty();
+    require(patience == 0 || !keeps, "held_out.patience", patience.into(), "0 if outer.keep_best is given")?;
+    config.about.check().map_err(|error| in_table("about", error))?;
     require(config.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
     require(config.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
     check_schedule("inner", &config.inner.schedule, 1.0)?;
@@ -387,8 +393,10 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry, task: &Value) -> Resu
         };
     }
     let Some(value) = find(settings, &entry.key) else { return Err(unknown_key(settings, entry)) };
+    let strings = serde_json::json!({ "items": { "type": "string" } });
     let schema = match &entry.key[..] {
         [table, key] if table == "task" => &task["properties"][key],
+        [table, key] if table == "about" && key == "tags" => &strings,
         _ => &Value::Null,
     };
     put_value(value, entry, schema)
@@ -483,6 +491,10 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         true => bilevel::errors::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
         false => None,
     };
+    if entry.key == [INCLUDE] {
+        let wrong = "only a configuration file can include another; name the file instead of the task".to_string();
+        return ConfigError::at(&entry.place, Wrong::Other(wrong));
+    }
     let known = || match beside.is_empty() {
         true => settings.keys().cloned().collect(),
         false => beside.iter().map(|name| format!("{prefix}{name}")).collect(),

@@ -1,7 +1,7 @@
 //! The JSON schema of a configuration file, made from the defaults: a key that has a default is allowed.
 
 use super::errors::ConfigError;
-use super::{Choices, Meanings, TAGGED, Tagged, WORDS};
+use super::{Choices, INCLUDE, Meanings, TAGGED, Tagged, WORDS};
 use crate::Registry;
 use crate::run::DEVICE_PATTERN;
 use serde_json::{Map, Value, json};
@@ -20,6 +20,12 @@ pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     for (key, words) in WORDS {
         root["properties"][key]["enum"] = json!(words);
     }
+
+    let file = json!({ "type": "string" });
+    root["properties"][INCLUDE] = json!({
+        "anyOf": [file, { "type": "array", "items": file }],
+        "description": "configuration files, relative to this one, whose settings are used unless this file changes them",
+    });
 
     // The other way to say how long the inner loop is.
     let mut samples = root["properties"]["inner"]["properties"]["steps"].clone();
@@ -97,6 +103,7 @@ fn table(settings: &Map<String, Value>, prefix: &str, meanings: &Meanings) -> Va
             Value::Bool(_) => json!({ "type": "boolean" }),
             Value::Number(number) if number.is_f64() => json!({ "type": "number" }),
             Value::Number(_) => json!({ "type": "integer", "minimum": 0 }),
+            Value::Array(_) if key == "about.tags" => json!({ "type": "array", "items": { "type": "string" } }),
             Value::Array(_) => json!({ "type": "array" }),
             _ => json!({ "type": "string" }),
         };

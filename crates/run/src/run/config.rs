@@ -1,14 +1,14 @@
 //! Everything a run depends on.
 
 use super::learning::Learning;
-use super::{Device, Outer, RunResult, Start, dtype_name};
+use super::{About, Device, Outer, RunResult, Start, dtype_name};
 use crate::{AnyTask, BuiltOn, Context, Recipe, Registry, Settings};
 use bilevel::graph::{ErrorKind, Executor};
 use bilevel::methods::{Chains, Output};
 use bilevel::observers::StopSignal;
 use bilevel::optimizers::{InnerOptimizer, Optimizer, ScheduleSettings, Sgd, Shape};
 use bilevel::splits::{Baselines, Guard, Part};
-use bilevel::{DType, Driver, Error, InnerLoop, Method, Outcome, Precision, Problem, Result, StopReason};
+use bilevel::{Array, DType, Driver, Error, InnerLoop, Method, Named, Outcome, Precision, Problem, Result, StopReason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -65,6 +65,8 @@ pub struct Config {
     pub checkpoint: Checkpoint,
     /// When to measure.
     pub metrics: Metrics,
+    /// What a person says of it.
+    pub about: About,
 }
 
 /// The rows that no method sees, and what judges λ by them ([`Guard`]). It changes nothing for tasks that do not divide rows.
@@ -147,6 +149,9 @@ impl Config {
                 tolerance: 0.0,
                 patience: 0,
                 improvement: 0.0,
+                patience_on: String::new(),
+                keep_best: String::new(),
+                time_limit: String::new(),
                 optimizer: Settings::new(bilevel::optimizers::Optimizer::kind(&d.optimizer), &d.optimizer),
                 schedule: ScheduleSettings {
                     shape: match d.cosine {
@@ -163,6 +168,7 @@ impl Config {
                 diagnose: (d.iterations / 100).max(1),
                 tensorboard: false,
             },
+            about: About::default(),
         };
         config.with_method(registry, registry.suited(task, d.method)?)
     }
@@ -223,21 +229,23 @@ impl Config {
     }
 
     /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data
-    /// is and how often to save and measure is left out. Of files that the run starts from it is the contents that count: see [`sealed`](Self::sealed).
+    /// is, how often to save and measure, how long it may take and what is said of it is left out. Of files that the run starts from it is the contents that count: see [`sealed`](Self::sealed).
     pub fn hash(&self) -> String {
         let mut settings = self.settings();
-        for key in ["threads", "data", "checkpoint", "metrics"] {
+        for key in ["threads", "data", "checkpoint", "metrics", "about"] {
             settings.shift_remove(key);
         }
         // Keys that came later count only where they are used, so that what was computed before is known again.
-        if let Some(Value::Object(held_out)) = settings.get_mut("held_out") {
-            let HeldOut { folds, shrinkage, retrain, .. } = self.held_out;
-            for (key, unused) in [("folds", folds == 0), ("shrinkage", shrinkage == 0.0), ("retrain", !retrain)] {
-                if unused {
-                    held_out.shift_remove(key);
-                }
-            }
-        }
+        let mut leave_out = |table: &str, keys: &[(&str, bool)]| {
+            let Some(Value::Object(inside)) = settings.get_mut(table) else { return };
+            keys.iter().filter(|(_, unused)| *unused).for_each(|(key, _)| _ = inside.shift_remove(*key));
+        };
+        let HeldOut { folds, shrinkage, retrain, .. } = self.held_out;
+        leave_out("held_out", &[("folds", folds == 0), ("shrinkage", shrinkage == 0.0), ("retrain", !retrain)]);
+        let Outer { patience_on, keep_best, .. } = &self.outer;
+        let outer =
+            [("time_limit", true), ("patience_on", patience_on.is_empty()), ("keep_best", keep_best.is_empty())];
+        leave_out("outer", &outer);
         // The contents of files count, not their names.
         settings.insert("start".into(), self.start.checksum.clone().into());
         hash(&Value::Object(settings))
@@ -310,7 +318,7 @@ impl Config {
             .cold(outer.cold)
             .inner(self.inner)
             .diagnose_every(self.metrics.diagnose)
-            .guard(Guard { every: self.held_out.every, patience: self.held_out.patience })
+            .guard(self.guard())
             .iterations(outer.iterations);
         if outer.clip > 0.0 {
             driver = driver.clip_norm(outer.clip);
@@ -318,10 +326,27 @@ impl Config {
         if outer.tolerance > 0.0 {
             driver = driver.tolerance(outer.tolerance);
         }
-        if outer.patience > 0 {
-            driver = driver.patience(outer.patience, outer.improvement);
+        match outer.followed()? {
+            Some(aim) => driver = driver.patience_on(aim, outer.patience, outer.improvement),
+            None if outer.patience > 0 => driver = driver.patience(outer.patience, outer.improvement),
+            None => {}
+        }
+        if let Some(aim) = outer.kept()? {
+            driver = driver.keep_best(aim);
+        }
+        if let Some(limit) = outer.limit()? {
+            driver = driver.time_limit(limit);
+        }
+        if outer.follows_measures() {
+            driver = driver.measure_every(self.metrics.every);
         }
         self.start.place(driver, problem)
+    }
+
+    /// What judges λ by held-out rows: nothing if a measure decides which λ is returned.
+    fn guard(&self) -> Guard {
+        let every = if self.outer.keep_best.is_empty() { self.held_out.every } else { 0 };
+        Guard { every, patience: self.held_out.patience }
     }
 
     /// Runs it on the problem that [`problem_on`](Self::problem_on) has built, with the observers and checkpoints that `add` gives
@@ -338,6 +363,11 @@ impl Config {
         let driver = add(self.driver(registry, learning.problem(), executor)?.measure_every(self.metrics.every));
         let signal = driver.signal();
         let mut outcome = driver.run()?;
+        if let Some(best) = &outcome.best {
+            let [lambda, theta] = [best.state.lambda.arrays()?, best.state.theta.arrays()?];
+            (outcome.lambda, outcome.theta) = (renamed(&outcome.lambda, lambda), renamed(&outcome.theta, theta));
+            outcome.measures = best.measures.clone();
+        }
         let is_good = !matches!(outcome.reason, StopReason::Diverged(_) | StopReason::Signal);
         let stopped = |error: &Error| matches!(error, Error::Graph(error) if error.kind == ErrorKind::Stopped);
         if !is_good {
@@ -392,6 +422,11 @@ impl Config {
         let comparison = problem.compare(&lambda).inner(inner).seed(self.seed).stop_signal(signal);
         comparison.boxed_executor(executor).run().map(Some)
     }
+}
+
+/// These arrays under the names of others.
+fn renamed(names: &Named<Array>, arrays: Vec<Array>) -> Named<Array> {
+    names.iter().map(|(name, _)| name.to_string()).zip(arrays).collect()
 }
 
 /// FNV-1a of some settings: not against malice, only against mixing runs up.

@@ -24,7 +24,7 @@ pub struct RunResult {
     pub config_hash: String,
     /// Outer iterations done.
     pub iterations: u32,
-    /// Why it stopped: `iterations`, `tolerance`, `patience`, `guard` or `diverged`.
+    /// Why it stopped: `iterations`, `time`, `tolerance`, `patience`, `guard` or `diverged`.
     pub stopped: String,
     /// The same in words.
     pub because: String,
@@ -38,6 +38,9 @@ pub struct RunResult {
     pub hypergradient_norm: Option<f64>,
     /// The task's own measures at the end.
     pub measures: Map<String, Value>,
+    /// The measurement whose λ and θ are returned, for a run that keeps the best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<BestRecord>,
     /// What held-out rows said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardReport>,
@@ -51,6 +54,26 @@ pub struct RunResult {
     pub idle: Vec<String>,
     /// How often each kind of derivative was computed.
     pub oracles: Oracles,
+}
+
+/// The measurement whose λ and θ a run returns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestRecord {
+    /// The measure; `inner` and `outer` are the losses.
+    pub measure: String,
+    /// Its value.
+    pub value: f64,
+    /// The iteration after which it was measured.
+    pub iteration: u32,
+}
+
+impl std::fmt::Display for BestRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let BestRecord { measure, value, iteration } = self;
+        let measure =
+            if ["inner", "outer"].contains(&&measure[..]) { format!("{measure} loss") } else { measure.clone() };
+        write!(f, "λ and θ of iteration {iteration} are returned, where the {measure} was best: {}", number(*value))
+    }
 }
 
 /// A leaf of λ.
@@ -106,6 +129,7 @@ impl LeafSummary {
 fn word(reason: &StopReason) -> Option<&'static str> {
     match reason {
         StopReason::Iterations => Some("iterations"),
+        StopReason::Time => Some("time"),
         StopReason::Tolerance => Some("tolerance"),
         StopReason::Patience | StopReason::MeasurePatience(_) => Some("patience"),
         StopReason::Guard => Some("guard"),
@@ -134,6 +158,11 @@ impl RunResult {
             best_outer_loss: outcome.best_outer_loss,
             hypergradient_norm: last.map(|last| last.hypergradient_norm),
             measures: outcome.measures.iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect(),
+            best: outcome.best.as_ref().map(|best| BestRecord {
+                measure: best.aim.measure().into(),
+                value: best.value,
+                iteration: best.iteration,
+            }),
             guard: outcome.guard,
             baselines: None,
             lambda: leaves.map(|(name, array)| LeafSummary::new(name, array.shape(), array.to_f64())).collect(),
@@ -156,6 +185,7 @@ impl RunResult {
             _ => format!("{} after {iterations}", self.because),
         };
         let mut lines = vec![format!("{} by {}, seed {}: {ended}", self.task, self.method, self.seed)];
+        lines.extend(self.best.iter().map(|best| format!("  {best}")));
         lines.extend(self.guard.iter().map(|guard| format!("  {guard}")));
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<40} {text}"));
         let output = AnyMethod::named(&self.method).map_or(Output::Hypergradient, |method| method.output());

@@ -32,8 +32,15 @@ fn find() -> Option<PathBuf> {
     names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
 }
 
-/// Opens a page, takes a screenshot, and returns the page as it is then.
-fn open(browser: &Path, folder: &Path, page: &Path, [width, height]: [u32; 2], dark: bool, picture: &Path) -> String {
+/// Opens an address, takes a screenshot, and returns the page as it is then.
+pub fn open(
+    browser: &Path,
+    folder: &Path,
+    address: &str,
+    [width, height]: [u32; 2],
+    dark: bool,
+    picture: &Path,
+) -> String {
     let (out, log) = (folder.join("dom.html"), folder.join("chromium.log"));
     let mut command = Command::new(browser);
     command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]);
@@ -42,7 +49,7 @@ fn open(browser: &Path, folder: &Path, page: &Path, [width, height]: [u32; 2], d
     command.arg(format!("--window-size={},{height}", width.max(600)));
     command.arg(format!("--screenshot={}", picture.display()));
     command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
-    command.arg(format!("file://{}", page.display()));
+    command.arg(address);
     command.stdin(Stdio::null()).stdout(fs::File::create(&out).unwrap()).stderr(fs::File::create(&log).unwrap());
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{} cannot be started: {e}", browser.display()));
     let begun = Instant::now();
@@ -76,7 +83,8 @@ pub fn check(browser: &Path, folder: &Path, page: &str, windows: &[Window]) {
         let body =
             format!("<body style=\"margin:0\"><script>{script}</script>{frame}<pre id=\"verdict\"></pre></body>");
         fs::write(&around, format!("<!doctype html><html>{body}</html>")).unwrap();
-        let dom = open(browser, folder, &around, [width, height], dark, &picture);
+        let address = format!("file://{}", around.display());
+        let dom = open(browser, folder, &address, [width, height], dark, &picture);
         let verdict =
             dom.split("<pre id=\"verdict\">").nth(1).and_then(|rest| rest.split("</pre>").next()).unwrap_or("");
         let wanted = format!("{{\"failures\":[],\"scheme\":\"{scheme}\",\"width\":{width}}}");
