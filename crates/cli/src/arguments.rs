@@ -409,7 +409,7 @@ pub struct Export {
     #[arg(value_name = "RUN", required = true)]
     pub folders: Vec<PathBuf>,
     /// Write the table as CSV into this file; '-' is the standard output.
-    #[arg(long, value_name = "FILE", required_unless_present = "parquet")]
+    #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write the table as Parquet into this file.
     #[arg(long, value_name = "FILE")]

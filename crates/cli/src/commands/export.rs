@@ -11,6 +11,9 @@ use std::path::Path;
 
 /// Runs the command.
 pub fn export(arguments: &Export, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    if arguments.csv.is_none() && arguments.parquet.is_none() {
+        return Err(CliError::Usage("name a file for the table with --csv FILE or --parquet FILE".into()));
+    }
     let mut runs: Vec<Overview> = vec![];
     for folder in &arguments.folders {
         let found = find(folder)?;

@@ -6,7 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Keys that say where and how a run is done, or that have a column of their own.
 fn is_left_out(key: &str) -> bool {
-    ["threads", "data", "device", "start.checksum", "task.name", "method.name", "outer.iterations"].contains(&key)
+    ["threads", "data", "device", "held_out.compare", "start.checksum", "task.name", "method.name", "outer.iterations"]
+        .contains(&key)
         || key.starts_with("checkpoint.")
         || key.starts_with("metrics.")
 }
@@ -32,10 +33,9 @@ pub fn differences(runs: &[Overview]) -> Vec<Vec<String>> {
         _ => key.to_string(),
     };
     let of = |run: &Overview| {
-        let own = run
-            .settings
-            .iter()
-            .filter(|(key, _)| differ.contains(&(run.task.as_str(), run.method.as_str(), key.as_str())));
+        let differs = |key: &str| differ.contains(&(run.task.as_str(), run.method.as_str(), key));
+        // An empty text is a key that is not used.
+        let own = run.settings.iter().filter(|(key, value)| differs(key) && *value != "");
         own.map(|(key, value)| format!("{}={}", short(key), word(value))).collect()
     };
     runs.iter().map(of).collect()

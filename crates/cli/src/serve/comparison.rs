@@ -16,10 +16,13 @@ const LARGEST_LAMBDA: u64 = 64 << 20;
 
 /// The selection as HTML. A run that cannot be read is said and left out.
 pub fn comparison(runs: &[&Known], curves: &Curves, registry: &Registry) -> String {
-    let (mut warnings, mut records) = (vec![], vec![]);
+    let (mut warnings, mut notes, mut records) = (vec![], vec![], vec![]);
     for known in runs {
         let overview = &*known.overview;
         let title = if overview.name.is_empty() { overview.run.clone() } else { overview.name.clone() };
+        if !overview.note.is_empty() {
+            notes.push(format!("{title}: {}", overview.note));
+        }
         match record(overview, curves, registry) {
             Ok((_, said)) if overview.iterations == 0 && said.is_none() => {
                 warnings.push(format!("{title}: no iteration has finished yet."));
@@ -35,8 +38,6 @@ pub fn comparison(runs: &[&Known], curves: &Curves, registry: &Registry) -> Stri
             Err(said) => warnings.push(format!("{title}: {said}.")),
         }
     }
-    let notes = runs.iter().filter(|known| !known.overview.note.is_empty());
-    let notes: Vec<String> = notes.map(|known| format!("{}: {}", known.overview.run, known.overview.note)).collect();
     let mut all = vec![Section::Warnings(warnings)];
     if !notes.is_empty() {
         all.push(Section::Text { title: "Notes".into(), text: notes.join("\n\n").replace('`', "'") });

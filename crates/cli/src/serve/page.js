@@ -61,7 +61,9 @@ const item = (run) => {
   known.loss.textContent = show(run.outer_loss);
   known.loss.title = "outer loss";
   const task = [...new Set(runs.map((other) => other.task))].length > 1 || !run.run.includes(run.task) ? [run.task] : [];
-  known.what.textContent = [...task, run.method, ...run.settings, time(run.seconds)].filter((word) => word).join(" · ");
+  const left = run.status === "running" && run.until && run.iterations ? (run.seconds / run.iterations) * (run.until - run.iterations) : null;
+  const took = left === null ? time(run.seconds) : `about ${time(left)} left`;
+  known.what.textContent = [...task, run.method, ...run.settings, took].filter((word) => word).join(" · ");
   const going = run.status === "running" || run.status === "unfinished";
   known.state.textContent = going && run.until ? `${run.status} ${run.iterations}/${run.until}` : run.status;
   known.state.className = `state ${run.status}`;
@@ -161,8 +163,8 @@ const look = async () => {
     for (const name of [...items.keys()]) if (!names.has(name)) items.delete(name);
     for (const name of chosen.filter((name) => !names.has(name))) chosen.splice(chosen.indexOf(name), 1);
     const going = runs.filter((run) => run.status === "running").length;
-    const count = `${runs.length} ${runs.length === 1 ? "run" : "runs"}${going ? `, ${going} running` : ""}`;
-    element("about").textContent = `${count} in ${found.folder}`;
+    const count = `${runs.length} ${runs.length === 1 ? "run" : "runs"} below ${found.folder}`;
+    element("about").textContent = going ? `${count} · ${going} running` : count;
     document.title = going ? `(${going}) Runs` : "Runs";
     list();
   }

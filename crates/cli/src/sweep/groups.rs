@@ -5,7 +5,6 @@ use bilevel_report::{Column, Table, count, number};
 use bilevel_run::run::RunResult;
 use bilevel_run::spread::Spread;
 use bilevel_run::{Done, Finished, FinishedRun, Row, Verdict};
-use std::path::Path;
 
 /// What the best is chosen by, in words: the measure that runs keep the best of, the loss on held-out rows, or the outer loss.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,18 +129,21 @@ impl<'a> Groups<'a> {
         first.map_or(vec![], |(_, run)| run.result.measures.keys().cloned().collect())
     }
 
-    /// Which is best, and where it is.
-    pub fn best_sentence(&self, folder: &Path) -> Option<String> {
+    /// Which is best, and in which folders it is.
+    pub fn best_sentence(&self) -> Option<String> {
         let group = &self.all[self.best?];
         let found = self.judged(group);
-        let value = if found.count > 1 {
-            format!("{}, mean of {} seeds", found.text(), found.count)
-        } else {
-            number(found.mean)
+        let value = match found.count {
+            1 => number(found.mean),
+            seeds => format!("{}, mean of {seeds} seeds", found.text()),
         };
-        let runs = group.runs.iter().map(|(label, _)| folder.join(label).display().to_string()).collect::<Vec<_>>();
-        let (first, more) = (runs.first()?, if runs.len() > 1 { " and the other seeds beside it" } else { "" });
-        Some(format!("The best is {}: {} {value}. It is in {first}{more}.", group.name, self.criterion.name))
+        let folders: Vec<&str> = group.runs.iter().map(|(label, _)| *label).collect();
+        let folders = match &folders[..] {
+            [one] => format!("folder {one}"),
+            [first, .., last] => format!("folders {first} to {last}"),
+            [] => return None,
+        };
+        Some(format!("The best is {}: {} {value} ({folders}).", group.name, self.criterion.name))
     }
 
     /// One row per combination.

@@ -91,7 +91,7 @@ impl Study for Sweep {
             warnings: groups.warnings(done, &self.labels),
             rows: groups.rows(self),
             tables: vec![groups.table(self)],
-            said: groups.best_sentence(&plan.folder).into_iter().collect(),
+            said: groups.best_sentence().into_iter().collect(),
             sections,
         })
     }

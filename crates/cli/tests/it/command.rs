@@ -311,7 +311,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
              Langevin noise; set it to 0",
         ),
         (&["run", "synth1d", "--set", "seed"], "--set seed: it must have the form key=value"),
-        (&["run", "synth1d", "--outer", "0"], "--outer 0: outer.iterations is 0 but must be at least 1"),
+        (&["run", "synth1d", "--outer", "0"], "--iterations 0: outer.iterations is 0 but must be at least 1"),
         (&["run", "synth1d", "--set", "inner.step=-1"], "--set inner.step=-1: inner.step is -1 but must be above 0"),
         (
             &["run", "synth1d", "--method", "ift-cg", "--set", "method.curvature=gauss"],

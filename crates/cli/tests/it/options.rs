@@ -73,10 +73,7 @@ fn the_best_measurement_is_returned_if_it_is_asked_for() {
     let found = json(&place, &[&run[..], &more, &["--out", "best", "--quiet"]].concat());
     let best = &found["best"];
     assert_eq!(best["measure"], "outer", "{found:#}");
-    assert!(
-        best["iteration"].as_u64().unwrap() <= 30 && best["iteration"].as_u64().unwrap().is_multiple_of(2),
-        "{best}"
-    );
+    assert!((1..=15).any(|n| best["iteration"] == 2 * n), "{best}");
     assert!(found["guard"].is_null(), "the measure decides, not held-out rows");
     // The measures are those at the best.
     let last = json(&place, &[&run[..], &more[..2], &["--out", "last", "--quiet"]].concat());

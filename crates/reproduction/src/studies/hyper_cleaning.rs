@@ -372,6 +372,7 @@ mod tests {
             best_outer_loss: None,
             hypergradient_norm: None,
             measures: Default::default(),
+            best: None,
             guard: None,
             best: None,
             baselines: None,

@@ -236,23 +236,16 @@ impl Config {
             settings.shift_remove(key);
         }
         // Keys that came later count only where they are used, so that what was computed before is known again.
-        if let Some(Value::Object(held_out)) = settings.get_mut("held_out") {
-            let HeldOut { folds, shrinkage, retrain, .. } = self.held_out;
-            for (key, unused) in [("folds", folds == 0), ("shrinkage", shrinkage == 0.0), ("retrain", !retrain)] {
-                if unused {
-                    held_out.shift_remove(key);
-                }
-            }
-        }
-        if let Some(Value::Object(outer)) = settings.get_mut("outer") {
-            outer.shift_remove("time_limit");
-            // A run that does not use them is the run of a version that did not have them.
-            for (key, unused) in [("patience_on", &self.outer.patience_on), ("keep_best", &self.outer.keep_best)] {
-                if unused.is_empty() {
-                    outer.shift_remove(key);
-                }
-            }
-        }
+        let mut leave_out = |table: &str, keys: &[(&str, bool)]| {
+            let Some(Value::Object(inside)) = settings.get_mut(table) else { return };
+            keys.iter().filter(|(_, unused)| *unused).for_each(|(key, _)| _ = inside.shift_remove(*key));
+        };
+        let HeldOut { folds, shrinkage, retrain, .. } = self.held_out;
+        leave_out("held_out", &[("folds", folds == 0), ("shrinkage", shrinkage == 0.0), ("retrain", !retrain)]);
+        let Outer { patience_on, keep_best, .. } = &self.outer;
+        let outer =
+            [("time_limit", true), ("patience_on", patience_on.is_empty()), ("keep_best", keep_best.is_empty())];
+        leave_out("outer", &outer);
         // The contents of files count, not their names.
         settings.insert("start".into(), self.start.checksum.clone().into());
         hash(&Value::Object(settings))
