@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The arrays of one batch.
 type Batch = Vec<Array>;
+/// The words of a key, and a step.
+type Place = ([u32; 2], u32);
 
 /// A Python function of the words of a key and a step that returns the arrays of a batch, in the order of their names.
 pub struct Batches {
     read: Py<PyAny>,
     /// The batches that were read last, so that the arrays of one batch are read together: newest last.
-    recent: Mutex<Vec<([u32; 2], u32, Arc<Batch>)>>,
+    recent: Mutex<Vec<(Place, Arc<Batch>)>>,
 }
 
 /// Batches that are kept until all of their arrays have been used.
@@ -26,8 +28,8 @@ impl Batches {
 
     fn at(&self, key: Key, step: u32) -> Result<Arc<Batch>, Box<dyn std::error::Error + Send + Sync>> {
         let words = key.words();
-        let find = |recent: &[([u32; 2], u32, Arc<Batch>)]| {
-            recent.iter().find(|(k, s, _)| (*k, *s) == (words, step)).map(|(_, _, batch)| batch.clone())
+        let find = |recent: &[(Place, Arc<Batch>)]| {
+            recent.iter().find(|(place, _)| *place == (words, step)).map(|(_, batch)| batch.clone())
         };
         // No lock is held while Python is asked, which may be waiting for another thread that reads.
         if let Some(batch) = find(&self.recent.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -43,7 +45,7 @@ impl Batches {
         if recent.len() == KEPT {
             recent.remove(0);
         }
-        recent.push((words, step, batch.clone()));
+        recent.push(((words, step), batch.clone()));
         Ok(batch)
     }
 }
@@ -71,6 +73,7 @@ impl Stream for Column {
 pub type Declared = (Vec<(String, Vec<usize>, String)>, Py<PyAny>, String);
 
 /// The columns of a declared stream, by name.
+#[allow(clippy::type_complexity)] // They are the arguments of `ProblemBuilder::stream`.
 pub fn columns(declared: Declared) -> PyResult<Vec<(String, Vec<usize>, DType, Column)>> {
     let (ports, read, identity) = declared;
     let batches = Batches::new(read);

@@ -109,7 +109,8 @@ fn a_maximum_of_one_rank() {
 
 #[test]
 fn an_operation_that_mixes_rows_and_is_computed_as_if_it_did_not() {
-    let cases: [(Program, fn(&Op) -> bool); 8] = [
+    type Selects = fn(&Op) -> bool;
+    let cases: [(Program, Selects); 8] = [
         (program(|x, _| x.reverse([0])), |op| matches!(op, Op::Reverse(_))),
         (program(|x, _| x.cumsum(0)), |op| matches!(op, Op::CumSum { .. })),
         (program(|x, _| x.argsort(0)), |op| matches!(op, Op::Block(_) | Op::Transpose(_))),

@@ -374,7 +374,6 @@ mod tests {
             measures: Default::default(),
             best: None,
             guard: None,
-            best: None,
             baselines: None,
             lambda: vec![],
             idle: vec![],
