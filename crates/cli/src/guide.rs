@@ -18,6 +18,7 @@ chapters! {
     Reproducing "reproducing.md"
     Ranks "ranks.md"
     Python "python.md"
+    ComingFrom "python-coming-from.md"
     Speed "speed.md"
     Extending "extending.md"
     Mathematics "mathematics.md"

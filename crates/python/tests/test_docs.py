@@ -6,8 +6,10 @@ import pathlib
 import re
 
 import bilevel
+import numpy as np
 import pytest
 from bilevel import _bilevel
+from bilevel._check import difference
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -28,6 +30,46 @@ def test_a_program_of_the_documentation_runs(needs, text):
 
 def test_there_are_programs():
     assert len(list(programs())) >= 4
+
+
+def switches():
+    """The programs of the page for users of other libraries: blocks with the libraries that each needs."""
+    text = (ROOT / "docs/guide/src/python-coming-from.md").read_text()
+    found = []
+    for needs, block in re.findall(r"```python((?:,\w+)*)\n(.*?)```", text, re.S):
+        if block.startswith("import bilevel"):
+            found.append([])
+        found[-1].append(([*needs.split(",")[1:], *(["jax"] if "import jax" in block else [])], block))
+    return [pytest.param(blocks, id=name) for name, blocks in zip(("JAXopt", "higher-TorchOpt", "Betty"), found, strict=True)]
+
+
+def leaves(found):
+    if isinstance(found, dict):
+        found = list(found.values())
+    return [np.asarray(getattr(leaf, "detach", lambda leaf=leaf: leaf)()) for leaf in found]
+
+
+@pytest.mark.parametrize("blocks", switches())
+def test_what_other_libraries_compute_is_what_is_computed_here(blocks):
+    scope, there, compared = {"__name__": "documentation"}, None, 0
+    missing = lambda needs: [name for name in needs if importlib.util.find_spec(name) is None]  # noqa: E731
+    if lacks := [name for name in missing(blocks[0][0]) if name in ("jax", "torch")]:
+        pytest.skip(f"{lacks[0]} is not installed")
+    for needs, block in blocks:
+        if missing(needs):
+            there = None
+            continue
+        exec(compile(block, "documentation", "exec"), scope)
+        if "there = " in block:
+            there = leaves(scope["there"])
+        elif "here = " in block:
+            here = leaves(scope["here"])
+            assert all(np.isfinite(leaf).all() for leaf in here)
+            if there is not None:
+                # Implicit derivatives are solved for iteratively on both sides.
+                assert difference(here, there) <= 1e-7, block
+                compared += 1
+    assert compared or any(missing(needs) for needs, _ in blocks)
 
 
 def test_the_stubs_name_what_the_module_has():

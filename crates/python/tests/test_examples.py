@@ -28,6 +28,18 @@ def test_wrong_labels_get_small_weights(tmp_path):
     assert clean > dirty + 0.2 and found > 0.8
 
 
+def test_programs_that_are_timed_have_the_same_hypergradient():
+    pytest.importorskip("jax")
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("times", EXAMPLES.parent / "benches/times.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.measured(module.mlp(3, "float64"), 1, 1e-10)
+    assert set(found) == {"bilevel", "JAX, jit", "PyTorch, eager"} and all(row["median"] > 0 for row in found.values())
+    with pytest.raises(SystemExit, match="another hypergradient"):
+        module.measured({"one": lambda: lambda: {"a": 1.0}, "other": lambda: lambda: {"a": 1.1}}, 1, 1e-3)
+
+
 class Log:
     """Stands for MLflow and for a run of Weights & Biases, and remembers what it is told."""
 

@@ -1,13 +1,19 @@
 """A function of pytrees as a traced function with named inputs."""
 
+import bilevel
 import jax
 import numpy as np
 
 from . import _control, _elementwise, _indexing, _random, _shapes  # noqa: F401  (they register their rules)
 from .._build import DTYPES, Builder
 from .._bilevel import Tensor
+from .._lines import folder_of, user_line
 from ..errors import ProblemError, UnsupportedError
 from ._walk import Keys, Lowering, is_key
+
+_LIBRARY = (folder_of(jax), folder_of(bilevel))
+#: What JAX raises when the value of a traced array is asked for.
+_VALUES_ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError, jax.errors.TracerIntegerConversionError)
 
 
 def leaf_names(tree):
@@ -30,7 +36,12 @@ def lower(function, arguments, prefixes, outputs, constants="const"):
     `prefixes` has a prefix for each argument: the inputs are called prefix/leaf; None is a random key. `outputs` maps the result and its
     structure to pairs of names and leaves.
     """
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    try:
+        closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    except _VALUES_ASKED as error:
+        raise UnsupportedError(
+            f"{user_line(error, _LIBRARY)}a loss is traced once, so its arrays have no values that Python could see; use jnp.where or jax.lax.cond "
+            f"in place of if, and functions of jax.numpy in place of NumPy's ({str(error).strip().splitlines()[0]})") from error
     lowering = Lowering(Builder(constants))
     inputs, at = [], 0
     for argument, prefix in zip(arguments, prefixes, strict=True):

@@ -5,19 +5,20 @@ covers masks, positions and buffers that do not change.
 """
 
 import operator
-import traceback
 
+import bilevel
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._build import Builder
 from .._bilevel import Tensor
+from .._lines import folder_of, named, user_line
 from ..errors import Error, UnsupportedError
 from ._recognised import TAKES_KNOWN, decompositions
 from ._rules import DTYPES, RULES, Lowering, array_of
 
 #: Folders whose lines are not the user's.
-_LIBRARY = ("/torch/", "/bilevel/")
+_LIBRARY = (folder_of(torch), folder_of(bilevel))
 #: A known tensor that is larger is computed by the graph.
 MAX_FOLDED_ELEMENTS = 1 << 24
 
@@ -31,21 +32,8 @@ def export(module, arguments):
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UnsupportedError(
-            f"{user_line(error)}torch.export cannot trace the model: {first}; remove what depends on the values of tensors, such as if and .item()"
+            f"{user_line(error, _LIBRARY)}torch.export cannot trace the model: {first}; remove what depends on the values of tensors, such as if and .item()"
         ) from error
-
-
-def user_line(error):
-    """The line of user code that an exception passed through last."""
-    while error is not None:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if not any(part in f.filename for part in _LIBRARY) and not f.filename.startswith("<")]
-        # The outermost of them is the call of bilevel itself.
-        inside = [f for f in own if f.name != "<module>"] or own
-        if inside:
-            return f"{inside[-1].filename.rsplit('/', 1)[-1]}:{inside[-1].lineno} ({inside[-1].name}): "
-        error = error.__cause__ or error.__context__
-    return ""
 
 
 def location(node):
@@ -56,7 +44,7 @@ def location(node):
     if not own:
         return ""
     file, line, function = (own[-1].split('"')[1], own[-1].split("line ")[1].split(",")[0], own[-1].rsplit("in ", 1)[-1])
-    return f"{file.rsplit('/', 1)[-1]}:{line} ({function}): "
+    return f"{named(file, line, function)}: "
 
 
 class Lowered:
