@@ -17,6 +17,7 @@ mod manifest;
 mod numbers;
 mod options;
 mod own;
+mod prose;
 mod ranks;
 mod report;
 mod reproduce;
