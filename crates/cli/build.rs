@@ -12,7 +12,7 @@ fn main() {
         let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
     };
-    // Of another repository that holds a copy of this package, the commit would say nothing.
+    // If another repository holds a copy of this package, its commit would say nothing about it.
     let here = git(&["ls-files", "build.rs"]).is_some_and(|files| files == "build.rs");
     let commit = git(&["describe", "--always", "--dirty", "--abbrev=40", "--match="]);
     if let (true, Some(commit)) = (here, commit) {

@@ -34,9 +34,9 @@ fn time(word: &str) -> Result<f64, String> {
 }
 
 impl Arguments {
-    /// What they ask for.
+    /// The plan of the arguments.
     pub fn plan(self) -> Plan {
-        // Where cases are counted, time is not, unless both are.
+        // If cases are limited, time is not, unless both are given.
         let usual = if self.cases.is_some() { f64::INFINITY } else { 60.0 };
         Plan {
             seconds: self.minutes.map(|minutes| 60.0 * minutes).or(self.seconds).unwrap_or(usual),

@@ -12,10 +12,10 @@ pub enum AttackError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
-    /// The command cannot be attacked; the sentence says why and what to do.
+    /// The command cannot be attacked; the sentence has the reason and the remedy.
     Command(String),
 }
 

@@ -1,7 +1,7 @@
-//! A noisy inner loop in a double well, where training has two places to end. What is to be minimised is then the mean of f
-//! over where the chain is, F(λ) = E[f] under p ∝ exp(−L_T/τ), which in one dimension a quadrature knows exactly. Implicit
-//! differentiation at the end of training sees one well, and averaged over the chain it meets curvatures of 0; the Langevin
-//! adjoint estimates dF/dλ.
+//! A noisy inner loop in a double well, in which training has two possible ends. The objective is then the mean of f
+//! over the chain, F(λ) = E[f] under p ∝ exp(−L_T/τ), which a quadrature computes exactly in one dimension. Implicit
+//! differentiation at the end of training uses one well only, and averaged over the chain it fails at curvatures of 0;
+//! the Langevin adjoint estimates dF/dλ.
 //!
 //!     cargo run --release -p bilevel --example finite_temperature
 
@@ -13,7 +13,7 @@ const TEMPERATURE: f64 = 0.3;
 const STEP: f64 = 0.02;
 const LAMBDA: f64 = 0.2;
 
-/// L_T = (θ² − 1)²/4 − λθ has wells near −1 and 1, which λ tilts; f = (θ − 1)² + 2λ² likes the right one and small λ.
+/// L_T = (θ² − 1)²/4 − λθ has wells near −1 and 1, which λ tilts; f = (θ − 1)² + 2λ² favours the right one and small λ.
 fn problem(theta: f64) -> Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
     Problem::builder(Leaf(Variable::constant([], LAMBDA)), Leaf(Variable::constant([], theta)))
         .inner(|_, l, t| (t.0.square() - 1.0).square() / 4.0 - l.0 * t.0)

@@ -1,5 +1,5 @@
-//! Finds wrong labels: 40 % of the training labels are drawn again at random, every training digit gets a weight, and
-//! the weights are learned so that a classifier trained with them does well on a small set known to be clean.
+//! Finds wrong labels: 40 % of the training labels are redrawn at random. Every training digit gets a weight, learned
+//! so that a classifier trained with the weights does well on a small clean set.
 //!
 //!     cargo run --release -p bilevel --example hyper_cleaning
 

@@ -44,7 +44,7 @@ pub fn problem() -> bilevel::Result<Problem> {
         .map(Problem::erase)
 }
 
-/// The run, resumed from what the folder holds.
+/// The run, resumed from the folder.
 pub fn run(folder: &std::path::Path, seed: u64) -> bilevel::Result<Outcome> {
     let (method, inner) = (LangevinAdjoint::default(), InnerLoop::new(0.05, 5).at_temperature(1e-3));
     Driver::new(&problem()?, method)

@@ -1,5 +1,5 @@
-//! Learns where training should start: every outer iteration is an episode with a sine wave of its own; a small network sees
-//! ten points of it, takes five gradient steps from λ, and λ moves so that the next wave is learned better.
+//! Learns the initialisation of a network: every outer iteration is an episode with a new sine wave. A small network
+//! takes five gradient steps from λ on ten points of it, and λ moves so that the next wave is learned better.
 //!
 //!     cargo run --release -p bilevel --example learned_initialisation
 

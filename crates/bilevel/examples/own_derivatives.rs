@@ -1,7 +1,8 @@
 //! A simulator with derivatives written by hand: a heated rod, whose material is found from temperatures measured along it.
 //!
-//! θ are the temperatures of the rod's cells, λ the logarithms of the conductivities of its two halves. The rod settles where its energy is
-//! least: L(λ, θ) = ½·Σⱼ e^λ(j)·(θⱼ₊₁ − θⱼ)² − ⟨heat, θ⟩, with both ends held at 0. The measurements are y: f = ½·‖θ − y‖².
+//! θ are the temperatures of the rod's cells, λ the logarithms of the conductivities of its two halves. The rod settles
+//! at its least energy: L(λ, θ) = ½·Σⱼ e^λ(j)·(θⱼ₊₁ − θⱼ)² − ⟨heat, θ⟩, with both ends held at 0. The measurements are
+//! y: f = ½·‖θ − y‖².
 //!
 //!     cargo run --release -p bilevel --example own_derivatives
 

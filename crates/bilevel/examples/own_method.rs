@@ -1,4 +1,4 @@
-//! Two hypergradient estimators of one's own, a page each.
+//! Two custom hypergradient estimators, a page each.
 //!
 //! T1–T2 (Luketina and others, 2016) takes the inner Hessian for the identity, so that one mixed product is all it needs. It is
 //! written from the ground up, in programs of the problem:
@@ -37,7 +37,7 @@ impl Method for T1T2 {
         "t1-t2"
     }
 
-    /// What it can do with the loop; whoever prepares it is refused the rest.
+    /// The settings of the loop that it supports; others are refused.
     fn loop_use(&self) -> LoopUse {
         LoopUse { noise: Noise::Never, any_optimizer: false, ..LoopUse::PLAIN }
     }
@@ -78,7 +78,7 @@ impl Method for T1T2 {
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
-        // The training moves θ where it lies, in the state.
+        // Training updates θ in place, in the state.
         self.inner.place(&mut self.train, gamma)?;
         self.train.bind_point(&state.lambda, &state.theta, key)?;
         self.train.run(0..self.inner.steps as u32)?;
@@ -88,7 +88,7 @@ impl Estimator for Prepared {
         self.judge.run(self.inner.last())?;
         let inner_gradients = self.inner.steps as u64;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
-        // The outer loss is known where θ ends; the inner loss there is evaluated for us.
+        // The outer loss at the last θ is known; the library evaluates the inner loss.
         Ok(Hypergradient::new(value, oracles).with_outer_loss(self.judge.number("outer")?))
     }
 }
@@ -135,7 +135,7 @@ impl Method for Damped {
         }))
     }
 
-    /// A minimum does not depend on where training began.
+    /// A minimum does not depend on the start of training.
     fn loop_use(&self) -> LoopUse {
         LoopUse::MINIMUM
     }

@@ -1,5 +1,5 @@
-//! Learns how strongly each of 640 weights of a digit classifier is to be regularised: one λ for each, chosen by the loss on
-//! validation digits, which no grid could search.
+//! Learns the regularisation of each of 640 weights of a digit classifier: one λ each, chosen by the loss on validation
+//! digits, which is too many for a grid.
 //!
 //!     cargo run --release -p bilevel --example per_weight_regularisation
 

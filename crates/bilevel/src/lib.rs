@@ -35,11 +35,11 @@
 //! `bilevel advise` measures a problem and recommends one. [`Problem::check`](AnyProblem::check) compares a method with
 //! differences before a long run.
 //!
-//! # Where things are
+//! # Modules
 //!
 //! [`methods`], [`optimizers`], [`observers`], [`checkpoints`] and [`diagnostics`] configure a run. [`data`], [`training`] and [`files`] are for
-//! problems and their values. [`oracle`] is for derivatives of your own; [`programs`] and [`parts`] are for methods of your own; [`graph`] is the
-//! engine.
+//! problems and their values. [`oracle`] is for your own derivatives; [`programs`] and [`parts`] are for your own
+//! methods; [`graph`] is the engine.
 //!
 //! # Features
 //!
@@ -131,7 +131,7 @@ pub mod files {
 }
 
 pub mod methods {
-    //! The methods, each a struct of settings, and what a method declares about itself.
+    //! The methods, each a struct of settings, and the declarations of a method.
 
     pub use crate::health::probe::PreparedMethod;
     pub use crate::hypergradient::chains::Chains;
@@ -179,7 +179,7 @@ pub mod programs {
 }
 
 pub mod splits {
-    //! Rows to train on, to choose λ by, to hold out and to test with; and what judges λ by them.
+    //! Rows to train on, to choose λ by, to hold out and to test with; and the judges of λ that use them.
 
     pub use crate::generalisation::baselines::{BaselineRow, Baselines, Comparison};
     pub use crate::generalisation::guard::{Guard, GuardReport};

@@ -1,9 +1,10 @@
-//! What the methods of the library are made of, for methods written elsewhere.
+//! Parts of the library's methods, for methods written elsewhere.
 //!
-//! Together they are the three acts of most methods: an inner loop ([`InnerLoop`](crate::InnerLoop), from [`Start`]), a linear solve at the [`Point`]
-//! where it ends ([`ConjugateGradients`], [`Richardson`]), and the product that makes a hypergradient of the solution
-//! ([`Implicit`]). A method that samples counts what its samples are worth with [`effective_samples`]. Everything beneath, the
-//! problem as tensors and compiled programs of it, is [`Trace`](crate::programs::Trace) and [`Routine`](crate::programs::Routine).
+//! They are the three stages of most methods: an inner loop ([`InnerLoop`](crate::InnerLoop), from [`Start`]), a linear
+//! solve at its end, a [`Point`] ([`ConjugateGradients`], [`Richardson`]), and the product that turns the solution into
+//! a hypergradient ([`Implicit`]). A method that samples measures its effective sample size with [`effective_samples`].
+//! Everything beneath, the problem as tensors and compiled programs of it, is [`Trace`](crate::programs::Trace) and
+//! [`Routine`](crate::programs::Routine).
 
 pub use crate::compiled::norms::LazyNorm;
 pub use crate::hypergradient::parts::effective_samples;

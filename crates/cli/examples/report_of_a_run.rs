@@ -7,7 +7,7 @@ use bilevel::prelude::*;
 use bilevel_cli::report_of;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Which weight decay, parameter by parameter, makes θ, trained towards 2, end at 1? That which equals the pull: λ = 1.
+    // Which weight decay for each parameter makes θ, trained towards 2, end at 1? The one that equals the pull: λ = 1.
     let problem =
         Problem::builder(Leaf(Variable::constant([20], 0.1).at_least(0.0)), Leaf(Variable::normal([20], 0.5)))
             .inner(|_, l, t| ((t.0 - 2.0).square() + l.0 * t.0.square()).sum_all())

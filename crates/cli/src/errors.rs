@@ -1,4 +1,4 @@
-//! What can go wrong in the command, and the exit code of each error.
+//! Errors of the command, and their exit codes.
 
 use crate::config::errors::ConfigError;
 use crate::run::folder::RunFolder;
@@ -31,14 +31,14 @@ pub enum CliError {
     /// A file or folder that cannot be read or written.
     #[error("cannot {action} {}: {reason}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On which file or folder.
         path: PathBuf,
         /// The system's words.
         reason: String,
     },
-    /// A new run was to go where one already is.
+    /// The folder for a new run already holds one.
     #[error(
         "{path} already holds a run; continue it with 'bilevel resume {path}', or choose another folder with --out",
         path = .0.display()
@@ -66,9 +66,9 @@ pub enum CliError {
     OtherDevice {
         /// The run's folder.
         path: PathBuf,
-        /// Where it was.
+        /// The device of the earlier process.
         was: Device,
-        /// What the configuration says.
+        /// The device of the configuration.
         now: Device,
     },
     /// A file in the folder of a run is not its own.
@@ -82,7 +82,7 @@ pub enum CliError {
         path: PathBuf,
         /// The file's name.
         name: &'static str,
-        /// What was found.
+        /// The contents that the folder has.
         what: String,
         /// The effect of moving it away; may be empty.
         then: &'static str,
@@ -95,9 +95,9 @@ pub enum CliError {
     Past {
         /// The run's folder.
         path: PathBuf,
-        /// Where it is.
+        /// The iterations that are done.
         done: u32,
-        /// What was asked for.
+        /// The iterations that were requested.
         asked: u32,
     },
     /// The run ended because its files could not be written.
@@ -108,7 +108,7 @@ pub enum CliError {
     Diverged {
         /// The run's folder.
         path: PathBuf,
-        /// What was seen, and what to change.
+        /// The symptom, and the settings to change.
         diagnosis: String,
     },
     /// The run was stopped from outside.
@@ -187,12 +187,12 @@ impl CliError {
         CliError::Foreign { path: folder.path().to_path_buf(), name, what, then }
     }
 
-    /// True where it was stopped from outside.
+    /// Returns true if it was stopped from outside.
     pub fn is_a_stop(&self) -> bool {
         matches!(self, CliError::Stopped { .. } | CliError::StoppedStudy { .. })
     }
 
-    /// True where what was asked for does not go with what is there, and nothing was done.
+    /// Returns true if the request conflicts with existing files, and nothing was done.
     pub fn is_a_refusal(&self) -> bool {
         use CliError::{Changed, Config, Foreign, OtherDevice, Usage};
         matches!(self, Usage(_) | Config(_) | Foreign { .. } | Changed(_) | OtherDevice { .. })

@@ -54,7 +54,7 @@ pub fn main(registry: &Registry) -> std::process::ExitCode {
     run_with(registry, std::env::args_os()).into()
 }
 
-/// Does what the arguments ask for, prints the result, and returns the exit code.
+/// Executes the command of the arguments, prints the result, and returns the exit code.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some(long) = arguments.iter().find(|argument| argument.len() > MAX_WORD_BYTES) {
@@ -91,7 +91,7 @@ fn refuse(error: &CliError) -> u8 {
     code
 }
 
-/// Prints an error on one line, whatever was given; if it cannot be printed, that is ignored. Of several ranks, the first prints.
+/// Prints an error on one line, ignoring failures to print. With several ranks, only the first prints.
 fn complain(sentence: &str) {
     if !run::ranks::follows() {
         say_whatever(sentence);
@@ -143,7 +143,7 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Joins the other ranks, where there are several and the command is one that they can share.
+/// Joins the other ranks, if there are several and they can share the command.
 fn share_out(command: &Option<Command>) -> Result<()> {
     let Some(command) = command else { return run::ranks::refuse() };
     match command {

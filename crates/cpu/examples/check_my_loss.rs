@@ -1,7 +1,7 @@
 //! Are the derivatives of my loss those of my loss? `cargo run --release -p bilevel-cpu --example check_my_loss`
 //!
 //! The gradient checker compares the gradient, a Hessian product and a mixed product with central differences. It is run
-//! on a loss that is right and on one that is wrong, to show what either looks like.
+//! on a loss that is right and on one that is wrong, to show both outputs.
 
 use bilevel_cpu::Cpu;
 use bilevel_graph::{Array, CheckReport, DType, GradientCheck, Graph, Result, Tensor, nn};

@@ -1,4 +1,4 @@
-//! Parameters as structs of your own: `cargo run --release -p bilevel-cpu --example custom_tree`
+//! Parameters as your own structs: `cargo run --release -p bilevel-cpu --example custom_tree`
 //!
 //! A struct with its leaves left open holds shapes, then symbolic tensors, then arrays. Names and order come from the
 //! fields, so that inputs, gradients and checkpoints agree on them.

@@ -56,8 +56,8 @@ impl Cpu {
         Cpu { team: Arc::new(Team::new(threads.max(1))), pool: Arc::default(), isa: Isa::detect(), again: None }
     }
 
-    /// Programs compiled from now on take less memory and more time: where a loop would leave several values of at least this many bytes
-    /// each for later loops, it leaves the fewest from which the others can be computed again.
+    /// Programs compiled from now on use less memory and more time. A loop that would leave several values of at least
+    /// this many bytes each for later loops leaves the fewest from which the others can be rematerialised.
     ///
     /// ```
     /// use bilevel_cpu::Cpu;
@@ -113,7 +113,7 @@ pub struct CpuRun {
     team: Arc<Team>,
     pool: Arc<Pool>,
     kept: Block,
-    /// Memory for what lives within a run, where that is so little that it need not be lent.
+    /// Memory for values within a run, if it is so small that it need not be lent.
     own: Option<Block>,
     /// The regions of memory, a table for each worker.
     tables: Vec<*mut u8>,
@@ -124,7 +124,7 @@ pub struct CpuRun {
     /// The prologue has run, on these buffers and versions of its inputs.
     prologue_ran: bool,
     prologue_of: Vec<(u64, u64)>,
-    /// How long each step took, where somebody wants to know.
+    /// The time of each step, if it is measured.
     times: Option<Vec<Duration>>,
 }
 
@@ -144,7 +144,7 @@ impl CpuRun {
         let kept = Block::new(plan.kept_bytes)?;
         for (place, dtype, values) in &plan.tables {
             for (i, &value) in values.iter().enumerate() {
-                // SAFETY: the plan reserved the table's place, in what is kept.
+                // SAFETY: the plan reserved the table's place, in kept memory.
                 unsafe {
                     let to = kept.start().add(place.offset + i * dtype.size());
                     match dtype {
@@ -180,7 +180,7 @@ impl CpuRun {
         Ok(run)
     }
 
-    /// Bytes a run works in, lent by the executor where they are many: what lives within it, and every worker's scratch.
+    /// Bytes a run works in, lent by the executor if they are many: values within the run, and every worker's scratch.
     fn lent_bytes(&self) -> usize {
         self.plan.arena_bytes.saturating_add(self.plan.scratch_bytes.saturating_mul(self.team.threads()))
     }
@@ -190,12 +190,12 @@ impl CpuRun {
         self.plan.bound_bytes + self.plan.kept_bytes + self.plan.arena_bytes
     }
 
-    /// The most bytes alive at once: what a perfect layout would take.
+    /// The peak of live bytes, the size of a perfect layout.
     pub fn memory_lower_bound(&self) -> usize {
         self.plan.memory_lower_bound
     }
 
-    /// A line for each step, for people who want to see what was fused.
+    /// A line for each step, which shows the fusion.
     pub fn describe(&self) -> String {
         let part = |name: &str, steps: &[Step]| {
             let line = |(i, step): (usize, &Step)| {
@@ -252,7 +252,7 @@ impl CpuRun {
         self.plan.prologue_inputs.iter().filter_map(of)
     }
 
-    /// Runs what is the same in every step, unless what it reads is as it was.
+    /// Runs the loop-invariant steps, unless their operands are unchanged.
     ///
     /// # Safety
     /// As for [`Step::run`].
@@ -276,7 +276,7 @@ impl CpuRun {
         Ok(())
     }
 
-    /// Runs these steps; what only outputs need is left out unless the run shows them.
+    /// Runs these steps; operations that only outputs need are skipped unless the run shows them.
     ///
     /// # Safety
     /// As for [`Runnable::execute`].

@@ -1,4 +1,4 @@
-//! Instruction sets: what this machine can run, detected once for all kernels.
+//! Instruction sets of this machine, detected once for all kernels.
 
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
-//! Plans a program and runs it on the CPU: elementwise chains and their reductions as fused loops over cache-sized tiles,
-//! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned. What
-//! to fuse, in which order, and where everything lies is decided in `bilevel-plan`.
+//! Plans a program and runs it on the CPU. Elementwise chains and their reductions are fused loops over cache-sized
+//! tiles, and matrix products and convolutions use packed panels. All memory is one block, reserved when the program is
+//! planned. Fusion, order and memory layout come from `bilevel-plan`.
 
 #![warn(clippy::too_many_lines)]
 

@@ -16,7 +16,7 @@ const MIN_WHOLE_PRODUCTS: usize = 16;
 pub fn cpu_target(remat_min_bytes: Option<usize>) -> Target {
     Target {
         can: Capabilities {
-            // A row and what is made of it stay in cache.
+            // A row and values computed from it stay in cache.
             row: 16 * 1024,
             // Beyond that, the live values of a tile no longer fit the cache.
             members: 96,
@@ -24,7 +24,7 @@ pub fn cpu_target(remat_min_bytes: Option<usize>) -> Target {
             sequential_max: 64,
             axes: MAX_RUNS,
             alignment: ALIGN,
-            // A scatter keeps what was chosen, and is faster here; a choice is computed again.
+            // A scatter keeps the chosen places, and is faster here; a select recomputes them.
             pool_grad_as_select: remat_min_bytes.is_some(),
             epilogue: Some(is_epilogue),
             ..Target::PLAIN.can

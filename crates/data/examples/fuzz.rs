@@ -1,4 +1,4 @@
-//! The long attack on the readers: damaged files by the million, with a row per reader of what came of them.
+//! The long attack on the readers: damaged files by the million, with a row of results per reader.
 //!
 //!     cargo run --release -p bilevel-data --example fuzz -- --inputs 10000000 [--only NAME] [--threads T]
 

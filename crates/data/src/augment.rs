@@ -1,10 +1,10 @@
-//! Augmentation as tensors, so that it runs where the program does. Draws are new in every step, and the same in all
-//! derivatives of a step. Images are `[n, c, h, w]`.
+//! Augmentation as tensors, so that it runs on the device of the program. Draws are new in every step, and the same in
+//! all derivatives of a step. Images are `[n, c, h, w]`.
 
 use bilevel::graph::DType;
 use bilevel::{Scope, Tensor};
 
-/// Pads every image with `padding` zeros on each side and crops it to its size again at a random place of its own; all
+/// Pads every image with `padding` zeros on each side and crops it to its size again at a separate random place; all
 /// (2·padding + 1)² places are equally likely.
 ///
 /// ```

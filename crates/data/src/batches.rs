@@ -9,7 +9,7 @@ use bilevel::{Array, DType, Key};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Minibatches in epochs: every image once per epoch, in a new order each time, which follows from the key of the
-/// hypergradient. Where the size does not divide the number of images, a batch holds the last of an epoch and
+/// hypergradient. If the size does not divide the number of images, a batch holds the last of an epoch and
 /// the first of the next. Images and labels of one step belong together.
 ///
 /// ```

@@ -40,7 +40,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The SHA-256 of bytes, as hexadecimal text: for tests that pin down what was read.
+/// The SHA-256 of bytes, as hexadecimal text: for tests of the contents read.
 ///
 /// ```
 /// let found = bilevel_data::sha256(b"abc");

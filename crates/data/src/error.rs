@@ -1,9 +1,9 @@
-//! What can go wrong with data: each error says in one sentence what it is, where, and what to do.
+//! Errors of data: each is a sentence with its kind, place and remedy.
 
 use std::io;
 use std::path::Path;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why data could not be read, prepared or fetched.
@@ -20,9 +20,9 @@ pub enum Error {
     Io {
         /// The file or folder.
         place: String,
-        /// What was tried: `read`, `write`, `open` and so on.
+        /// The action that failed: `read`, `write`, `open` and so on.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file that is truncated, damaged, or of another format.
@@ -30,15 +30,15 @@ pub enum Error {
     Damaged {
         /// The file.
         place: String,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
-    /// A file that asks for more than the limits allow.
+    /// A file that needs more than the limits allow.
     #[error("{place} {reason}; raise Limits::{limit} if this size is intended")]
     TooLarge {
         /// The file.
         place: String,
-        /// What is too large, with both numbers.
+        /// The size that is too large, with both numbers.
         reason: String,
         /// The field of [`Limits`](crate::Limits) that refused it.
         limit: &'static str,
@@ -57,15 +57,15 @@ pub enum Error {
     ByHand {
         /// The dataset.
         name: &'static str,
-        /// Where to find it, what to accept, and where to put it.
+        /// Its source, the terms to accept, and the place to put it.
         how: &'static str,
     },
     /// A download that failed.
     #[error("cannot download {url}: {reason}")]
     Download {
-        /// What was asked for.
+        /// The requested address.
         url: String,
-        /// What went wrong.
+        /// The failure.
         reason: String,
     },
     /// From the engine: arrays that do not fit together.
@@ -73,7 +73,7 @@ pub enum Error {
     Engine(#[from] bilevel::Error),
 }
 
-/// A problem whose data cannot be had is a problem that cannot be: its error is this sentence.
+/// A problem without its data cannot be built: its error is this sentence.
 impl From<Error> for bilevel::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -104,7 +104,7 @@ impl Error {
         move |source| Error::Io { place: place.clone(), doing, source }
     }
 
-    /// A decoder's error: refusals by the system and limits stay what they are, everything else is damage.
+    /// A decoder's error: refusals by the system and limits are kept, everything else is damage.
     pub(crate) fn decoding(place: &str, error: io::Error) -> Self {
         if let Some(over) = find_over_limit(&error) {
             return over.clone().at(place);
@@ -131,7 +131,7 @@ impl OverLimit {
     }
 }
 
-/// Decoders wrap the errors of what they read from, some of them more than once.
+/// Decoders wrap the errors of their source, some of them more than once.
 fn find_over_limit(error: &io::Error) -> Option<&OverLimit> {
     let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
     loop {

@@ -127,7 +127,7 @@ impl LabelledImages {
         Ok(LabelledImages { images, labels, classes: self.classes.clone() })
     }
 
-    /// Those of these classes, which are numbered anew in this order; a class that is not there is an error.
+    /// The images of these classes, which are renumbered in this order; a missing class is an error.
     ///
     /// ```
     /// use bilevel_data::{Images, LabelledImages};

@@ -12,7 +12,7 @@ const XZ_MEMORY: u32 = (128 << 20) / 1024;
 /// Bytes needed to recognise the compression.
 const MAGIC: usize = 6;
 
-/// What a reader reads: a path, or bytes with a name for errors. Gzip, bzip2 and xz are
+/// The input of a reader: a path, or bytes with a name for errors. Gzip, bzip2 and xz are
 /// recognised by their first bytes and decompressed.
 ///
 /// Every reader takes anything that becomes an input, so a path will do:
@@ -38,7 +38,7 @@ enum Source {
     Bytes(Arc<[u8]>),
 }
 
-/// What archives are read from.
+/// The source of an archive.
 pub(crate) trait Seekable: BufRead + Seek {}
 
 impl<T: BufRead + Seek> Seekable for T {}
@@ -72,7 +72,7 @@ impl Input {
         self.limits
     }
 
-    /// Where it is, if it is a folder.
+    /// Its path, if it is a folder.
     pub(crate) fn folder(&self) -> Option<&Path> {
         match &self.source {
             Source::Path(path) if path.is_dir() => Some(path),
@@ -129,7 +129,7 @@ impl Input {
         Error::damaged(&self.name, reason)
     }
 
-    /// What a decoder says about this input.
+    /// The error of a decoder for this input.
     pub(crate) fn decoding(&self, error: std::io::Error) -> Error {
         Error::decoding(&self.name, error)
     }

@@ -12,8 +12,8 @@
 //! # Ok::<(), bilevel_data::Error>(())
 //! ```
 //!
-//! Nothing here panics on the contents of a file, and nothing is allocated on the word of a file: declared sizes are
-//! first compared with what is there and with [`Limits`].
+//! Nothing here panics on the contents of a file, and nothing is allocated by declared sizes alone: these are first
+//! compared with the actual sizes and with [`Limits`].
 //!
 //! # Features
 //!

@@ -1,5 +1,5 @@
-//! How much a file may ask for. Before allocating, every reader compares the sizes a file declares with what is there
-//! and with these limits.
+//! Limits on a file's memory. Before allocating, every reader compares the sizes that a file declares with the actual
+//! sizes and with these limits.
 
 use crate::error::{Error, OverLimit, Result};
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ const ALWAYS_ALLOWED: u64 = 64 << 20;
 pub struct Limits {
     /// Bytes of a decompressed file, and bytes of the result; 8 GiB by default.
     pub bytes: u64,
-    /// By what factor a compressed file may expand beyond 64 MiB; 250 by default. Real data stay far below, and
+    /// The factor by which a compressed file may expand beyond 64 MiB; 250 by default. Real data stay far below, and
     /// decompression bombs are far above.
     pub expansion: u64,
     /// Files in a folder or an archive, rows or columns of a table; 16 million by default.
@@ -70,13 +70,13 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// For what this many bytes expand to.
+    /// The allowance for decompressing this many bytes.
     pub fn unpacking(limits: &Limits, packed: u64) -> Self {
         let whole = limits.unpacked(packed);
         Allowance { left: whole, whole, limit: if whole < limits.bytes { "expansion" } else { "bytes" } }
     }
 
-    /// For what is not compressed.
+    /// The allowance for uncompressed content.
     pub fn stored(limits: &Limits) -> Self {
         Allowance { left: limits.bytes, whole: limits.bytes, limit: "bytes" }
     }

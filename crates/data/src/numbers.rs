@@ -159,7 +159,7 @@ fn transpose<T: Copy>(values: &[T], shape: &[usize]) -> Vec<T> {
     let (mut index, mut place) = (vec![0; shape.len()], 0);
     for _ in 0..values.len() {
         found.push(values[place]);
-        // The first axis of what is read is the last of what is written, so it moves first.
+        // The first axis of the input is the last of the output, so it moves first.
         for axis in 0..shape.len() {
             index[axis] += 1;
             place += steps[axis];

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::images::check_rows;
 use bilevel::{Array, DType};
 
-/// Rows of numbers, and what to predict for each.
+/// Rows of numbers, and the target of each.
 ///
 /// ```
 /// use bilevel::DType;

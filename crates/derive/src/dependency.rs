@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The dependencies of a manifest: name, package where it is another, and whether the workspace says what it is.
+/// The dependencies of a manifest: name, package if it differs, and whether the workspace defines it.
 type Dependencies = HashMap<String, Dependency>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,7 +19,8 @@ struct Dependency {
     workspace: bool,
 }
 
-/// The name in Rust code of a dependency on this package; `None` if there is none. The crate itself is no dependency of its own.
+/// The name in Rust code of a dependency on this package; `None` if there is none. The crate itself is not among its
+/// dependencies.
 pub fn name_of(package: &str) -> Option<String> {
     let folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
@@ -44,10 +45,10 @@ fn workspace(folder: &Path) -> Option<String> {
     manifests.into_iter().find(|text| text.lines().any(|line| line.trim().starts_with("[workspace")))
 }
 
-/// What the tables of dependencies say that are asked for; `[dev-dependencies]` and those of one target are among them.
+/// The dependencies of the requested tables, including `[dev-dependencies]` and those of one target.
 fn dependencies(manifest: &str, asked: impl Fn(&str) -> bool) -> Dependencies {
     let mut found = Dependencies::new();
-    // The table, and the dependency it is about where it is `[dependencies.name]`.
+    // The table, and its dependency if it is `[dependencies.name]`.
     let (mut within, mut about) = (false, None);
     for line in manifest.lines().map(|line| line.split(" #").next().unwrap_or_default().trim()) {
         if let Some(table) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

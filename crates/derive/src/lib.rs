@@ -14,8 +14,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 
 /// Implements `Tree` for a struct or an enum which is generic over the type of its leaves.
 ///
-/// The item has exactly one type parameter, without bounds; lifetimes and const parameters are
-/// allowed beside it. With `T` that parameter, each field is read by its type as written:
+/// The item has exactly one type parameter, without bounds; lifetimes and const parameters are allowed in addition.
+/// With `T` that parameter, each field is read by its type as written:
 ///
 /// | type of the field | meaning |
 /// |---|---|
@@ -24,8 +24,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// | any other type which mentions `T` (or `Self`) | a nested tree: must implement `Tree<Leaf = T>` |
 /// | a type which does not mention `T` | static data: must be `Clone`, carried along unchanged |
 ///
-/// The generated code names `::bilevel_graph`, or `::bilevel::graph` in a crate that depends on `bilevel` alone. Where the
-/// crate is reached by another path, say so with `#[tree(crate = "path::to::graph")]` on the item.
+/// The generated code names `::bilevel_graph`, or `::bilevel::graph` in a crate that depends only on `bilevel`. If the
+/// crate is reached by another path, give it with `#[tree(crate = "path::to::graph")]` on the item.
 ///
 /// ```text
 /// #[derive(Tree)]

@@ -18,7 +18,7 @@ use syn::{
 /// The longest tuple that has a plan.
 const MAX_TUPLE: usize = 8;
 
-/// The three traversals; they differ in what they are called and in how the leaves are held.
+/// The three traversals, which differ in their names and in how the leaves are held.
 #[derive(Clone, Copy)]
 enum Pass {
     Walk,
@@ -26,7 +26,7 @@ enum Pass {
     IntoMap,
 }
 
-/// What the whole expansion needs to know.
+/// The shared data of the expansion.
 struct Context {
     /// The path of the crate that defines `Tree`.
     krate: TokenStream,
@@ -98,7 +98,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// Where the crate that uses the macro finds `bilevel_graph`: among its own dependencies, or inside `bilevel`.
+/// The path of `bilevel_graph` in the crate that uses the macro: among its own dependencies, or inside `bilevel`.
 fn default_path() -> TokenStream {
     let name = |package| name_of(package).map(|name| Ident::new(&name, Span::call_site()));
     match (name("bilevel-graph"), name("bilevel")) {
@@ -108,7 +108,7 @@ fn default_path() -> TokenStream {
     }
 }
 
-/// `#[tree(crate = "...")]`, or what the dependencies say.
+/// `#[tree(crate = "...")]`, or the path given by the dependencies.
 fn crate_path(attributes: &[Attribute]) -> Result<TokenStream> {
     let mut path = default_path();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("tree")) {

@@ -1,4 +1,4 @@
-//! Concrete arrays: what goes into a program and what comes out of it.
+//! Concrete arrays, the inputs and outputs of a program.
 
 use crate::shape::element_count;
 use crate::{DType, Error, ErrorKind, Result};
@@ -50,7 +50,7 @@ impl Data {
 }
 
 impl Array {
-    /// An array of this shape and these elements; an error where their numbers differ.
+    /// An array of this shape and these elements; an error if their numbers differ.
     pub fn new(shape: impl AsRef<[usize]>, data: Data) -> Result<Self> {
         let shape = shape.as_ref().to_vec();
         if element_count(&shape) != data.len() {
@@ -59,7 +59,7 @@ impl Array {
         Ok(Array { shape, data })
     }
 
-    /// Of as many elements as the shape has.
+    /// An array with as many elements as the shape has.
     #[cfg(feature = "ndarray")]
     pub(crate) fn whole(shape: Vec<usize>, data: Data) -> Self {
         debug_assert_eq!(element_count(&shape), data.len());
@@ -92,7 +92,7 @@ impl Array {
         Self::full([], value, dtype)
     }
 
-    /// Every element the same; an error where there is no memory for this many. For shapes that come from a user or a
+    /// Every element the same; an error if there is no memory for this many. For shapes that come from a user or a
     /// file.
     ///
     /// ```
@@ -119,7 +119,7 @@ impl Array {
     ///
     /// # Panics
     ///
-    /// Where there is no memory for this many elements; [`try_full`](Self::try_full) gives an error instead.
+    /// If there is no memory for this many elements; [`try_full`](Self::try_full) gives an error instead.
     #[track_caller]
     pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
         match Self::try_full(shape, value, dtype) {
@@ -138,7 +138,7 @@ impl Array {
         Self::full(shape, 0.0, dtype)
     }
 
-    /// An array of this type from 64-bit values, rounded where needed.
+    /// An array of this type from 64-bit values, rounded if needed.
     pub fn from_values(shape: impl AsRef<[usize]>, values: &[f64], dtype: DType) -> Result<Self> {
         let data = match dtype {
             DType::F32 => Data::F32(values.iter().map(|&v| v as f32).collect()),
@@ -196,7 +196,7 @@ impl Array {
         &self.data
     }
 
-    /// The elements, to change. Their number and type stay what they are.
+    /// The elements, mutable. Their number and type are fixed.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType, DataMut};
@@ -231,7 +231,7 @@ impl Array {
         }
     }
 
-    /// The elements as 64-bit floats, without a copy where they are.
+    /// The elements as 64-bit floats, without a copy if they already are.
     pub fn into_f64(self) -> Vec<f64> {
         match self.data {
             Data::F64(v) => v,
@@ -275,7 +275,7 @@ impl Array {
     }
 }
 
-/// This value n times; `None` where there is no memory for them.
+/// This value n times; `None` if there is no memory for them.
 fn repeated<T: Clone>(value: T, n: usize) -> Option<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(n).ok()?;

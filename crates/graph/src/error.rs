@@ -1,11 +1,11 @@
-//! What can go wrong, said so that a person can act on it.
+//! Errors of the engine, each with a remedy.
 
 use crate::DType;
 use std::fmt;
 use std::panic::Location;
 
-/// Why an operation, a program or a run was refused. It names the operation, the shapes or types it met, and, where a
-/// line of user code made the operation, that line.
+/// Why an operation, a program or a run was refused. It names the operation, the shapes or types it met, and the line
+/// of user code that made the operation, if any.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};
@@ -18,9 +18,9 @@ use std::panic::Location;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// What went wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// The line of user code that made the operation, where there is one.
+    /// The line of user code that made the operation, if there is one.
     pub location: Option<&'static Location<'static>>,
 }
 
@@ -34,7 +34,7 @@ pub enum ErrorKind {
         operation: String,
         /// Type and shape of each operand.
         operands: Vec<(DType, Vec<usize>)>,
-        /// What is wrong, and what would be right.
+        /// The mistake, and its correction.
         reason: String,
     },
     /// Tensors of two different graphs met, or a tensor outlived its graph.
@@ -121,14 +121,14 @@ pub enum ErrorKind {
     },
     /// A buffer of another executor was given.
     ForeignBuffer {
-        /// What it was given for.
+        /// The input or output that it was given for.
         name: String,
     },
     /// A buffer that a program writes was bound to a second input or output.
     BoundTwice {
-        /// What it was to be bound to.
+        /// The name that it was to be bound to.
         name: String,
-        /// What it is bound to already.
+        /// The name that it is bound to already.
         other: String,
     },
     /// A buffer was asked for while a run was using it.
@@ -139,7 +139,7 @@ pub enum ErrorKind {
     OutOfMemory {
         /// Bytes asked for.
         needed: u64,
-        /// Bytes that are free, where that is known.
+        /// Free bytes, if known.
         free: Option<u64>,
     },
     /// A program whose parts do not fit together, met before it is planned.
@@ -149,29 +149,29 @@ pub enum ErrorKind {
     },
     /// An executor could not plan a valid program: a mistake of the executor, met before anything ran.
     Planning {
-        /// What it lacked.
+        /// The missing ability.
         reason: String,
     },
     /// An executor has no kernel for this.
     Unsupported {
-        /// What it was.
+        /// The error of the implementation.
         what: String,
     },
     /// A device, or a library that goes with it, is missing or failed.
     Device {
-        /// What is missing or failed, and what can be done.
+        /// The missing or failed part, and the remedy.
         what: String,
     },
     /// Ranks that compute one program cannot go on together.
     Ranks {
-        /// What happened, on which rank, and what can be done.
+        /// The failure, its rank, and the remedy.
         what: String,
     },
     /// A function of the host failed.
     HostFunction {
         /// Its name.
         name: String,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
     /// An array that another library's array type cannot represent.
@@ -181,7 +181,7 @@ pub enum ErrorKind {
         /// The other type.
         wanted: String,
     },
-    /// Somebody asked the run to stop before its loop was done.
+    /// The run was stopped before its loop was done.
     Stopped,
 }
 

@@ -1,4 +1,4 @@
-//! Conversions from and to the arrays of the crate `ndarray`, without a copy where the layout allows.
+//! Conversions from and to the arrays of the crate `ndarray`, without a copy if the layout allows.
 //!
 //! An owned array in row-major order hands its elements over; any other layout, and every view, is copied in row-major order. Back,
 //! the elements of an owned [`Array`] are handed over, and a reference becomes a view of them.
@@ -25,7 +25,7 @@ pub trait Element: Copy + private::Sealed {
     fn data(elements: Vec<Self>) -> Data;
     /// The elements, if they have this type.
     fn slice(data: &Data) -> Option<&[Self]>;
-    /// The elements, if they have this type; else what was given.
+    /// The elements, if they have this type; otherwise the given data.
     fn vec(data: Data) -> Result<Vec<Self>, Data>;
     /// The name of the type.
     const NAME: &str;

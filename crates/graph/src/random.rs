@@ -1,16 +1,16 @@
-//! What a random node draws, to the bit: the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011) and
-//! its transforms to uniform and normal numbers.
+//! The draws of a random node, to the bit: the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011)
+//! and its transforms to uniform and normal numbers.
 //!
 //! Everything here is integer arithmetic and IEEE +, −, ×, ÷, √, each rounded on its own (never fused), so any machine
 //! can give the same bits. This is the specification; an executor may compute it in any other order of elements.
 //!
 //! Element i of a draw with key (k₀, k₁), counter c and stream s is read from the block
-//! philox([b mod 2³², b ÷ 2³², c, s], [k₀, k₁]) of four 32-bit words: b = i ÷ 4 for f32 and bits, one word per element;
-//! b = i ÷ 2 for f64, two words per element, low word first.
+//! philox([b mod 2³², b ÷ 2³², c, s], [k₀, k₁]) of four 32-bit words. For f32 and bits b = i ÷ 4, with one word per
+//! element; for f64 b = i ÷ 2, with two words per element, low word first.
 
 /// The multipliers of the two halves of a round.
 pub const MULTIPLIERS: [u32; 2] = [0xD2511F53, 0xCD9E8D57];
-/// What is added to the key after each round.
+/// The increments of the key after each round.
 pub const KEY_STEPS: [u32; 2] = [0x9E3779B9, 0xBB67AE85];
 /// Number of rounds.
 pub const ROUNDS: usize = 10;
@@ -190,7 +190,7 @@ fn fill<T: Copy, const N: usize>(
     let words = |block: u64| philox4x32([block as u32, (block >> 32) as u32, counter, stream], key);
     let mut block = first / N as u64;
     let mut skip = (first % N as u64) as usize;
-    // A draw of one number is common (the noise of a scalar) and worth a road of its own.
+    // A draw of one number is common (the noise of a scalar) and worth a special case.
     if let [only] = dst {
         *only = one(words(block), skip);
         return;
@@ -209,7 +209,7 @@ fn fill<T: Copy, const N: usize>(
     }
 }
 
-/// The double word that element i of a block is made of.
+/// The double word of element i of a block.
 #[inline(always)]
 fn double_word(w: [u32; 4], i: usize) -> u64 {
     if i == 0 { double_words(w)[0] } else { double_words(w)[1] }

@@ -85,7 +85,7 @@ pub(crate) fn polygamma(n: f64, x: f64) -> f64 {
     if x == 0.0 {
         return if odd { f64::INFINITY } else { -factorial / x };
     }
-    // Σ 1/(x + k)ˢ over k ≥ 0, with the terms of negative x + k as a sum of their own.
+    // Σ 1/(x + k)ˢ over k ≥ 0, with a separate sum of the terms of negative x + k.
     let (above, below) = (x - x.floor(), x.ceil() - x);
     if above == 0.0 || above.is_nan() {
         return if odd && x.is_finite() { f64::INFINITY } else { f64::NAN };

@@ -1,6 +1,6 @@
 //! Arithmetic of shapes.
 
-/// Number of elements of a shape; `usize::MAX` where it would be more.
+/// Number of elements of a shape; `usize::MAX` if it would be more.
 pub fn element_count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
 }
@@ -23,8 +23,8 @@ pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The shape two operands meet in: aligned at the last axis, an axis of 1 stretches to the other's. `None` where they
-/// do not fit, and where both would stretch because one lacks an axis: `[n, 1]` and `[n]` rarely mean `[n, n]`.
+/// The common shape of two operands: aligned at the last axis, an axis of 1 stretches to the other's. `None` if they do
+/// not fit, or if both would stretch because one lacks an axis: `[n, 1]` and `[n]` rarely mean `[n, n]`.
 ///
 /// ```
 /// use bilevel_graph::shape::broadcast_shapes;
@@ -37,7 +37,7 @@ pub fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     stretched(a, b).filter(|shape| !lacks_an_axis(a, b, shape))
 }
 
-/// Why two shapes have no [common one](broadcast_shapes), and what to do.
+/// The reason why two shapes have no [common one](broadcast_shapes), and the remedy.
 pub(crate) fn no_common_shape(a: &[usize], b: &[usize]) -> String {
     match stretched(a, b) {
         Some(shape) => {
@@ -52,7 +52,7 @@ pub(crate) fn no_common_shape(a: &[usize], b: &[usize]) -> String {
     }
 }
 
-/// True where both operands repeat to fill `shape`, one of them along axes it does not have.
+/// Returns true if both operands repeat to fill `shape`, one of them along axes it does not have.
 fn lacks_an_axis(a: &[usize], b: &[usize], shape: &[usize]) -> bool {
     let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
     long != shape && shape[..long.len() - short.len()].iter().any(|&length| length != 1)

@@ -13,11 +13,11 @@ use bilevel_graph::{Tensor, Tree, nn};
 pub struct AlexNet<T> {
     /// The convolutions, in order.
     pub features: Vec<Layer<T>>,
-    /// From what is left of the image to the classes.
+    /// The classifier: from the last features to the classes.
     pub classifier: Mlp<T>,
 }
 
-/// Convolution, rectifier, and a pool where there is one.
+/// Convolution, rectifier, and an optional pool.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Layer<T> {
     /// With a bias.
@@ -47,7 +47,7 @@ impl LayerConfig {
         LayerConfig { channels, kernel, stride: 1, padding: kernel / 2, pooled }
     }
 
-    /// Length of an axis after this layer, or none where the kernel or the pool does not fit.
+    /// Length of an axis after this layer, or `None` if the kernel or the pool does not fit.
     fn length_after(&self, length: usize) -> Option<usize> {
         let steps = (length + 2 * self.padding).checked_sub(self.kernel)?;
         let length = steps / self.stride + 1;
@@ -104,7 +104,7 @@ impl AlexNetConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0, or a kernel or a pool does not fit what is left of the image.
+    /// If a size is 0, or a kernel or a pool does not fit the features before it.
     pub fn build(&self) -> Result<AlexNet<Variable>> {
         let name = "AlexNet";
         let ([mut height, mut width], mut channels) = (self.image, self.channels);
@@ -140,8 +140,9 @@ impl AlexNetConfig {
 }
 
 impl<T> AlexNet<T> {
-    /// The name PyTorch programs have for a leaf: convolutions are numbered with the rectifiers and pools between them;
-    /// the affine maps, as in torchvision, with the rectifiers and dropouts between them, and one alone has no number.
+    /// The name of a leaf in PyTorch programs. Convolutions are numbered together with the rectifiers and pools between
+    /// them. Affine maps, as in torchvision, are numbered with the rectifiers and dropouts between them; a single one
+    /// has no number.
     ///
     /// ```
     /// use bilevel_models::AlexNetConfig;

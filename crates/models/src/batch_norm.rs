@@ -31,9 +31,9 @@ pub struct BatchNorm<T> {
     pub weight: T,
     /// `[c]`.
     pub bias: T,
-    /// `[c]`, where running statistics are kept.
+    /// `[c]`, if running statistics are kept.
     pub running_mean: Option<T>,
-    /// `[c]`, where running statistics are kept.
+    /// `[c]`, if running statistics are kept.
     pub running_var: Option<T>,
     /// Added to the variance.
     pub eps: f64,

@@ -12,7 +12,7 @@ use bilevel_graph::{Tensor, Tree, nn};
 pub struct Conv4<T> {
     /// The convolutions, in order.
     pub layers: Vec<Layer<T>>,
-    /// From what is left of the image to the classes.
+    /// The head: from the last features to the classes.
     pub head: Linear<T>,
 }
 
@@ -21,7 +21,7 @@ pub struct Conv4<T> {
 pub struct Layer<T> {
     /// 3×3, without bias, as the norm has one.
     pub conv: Conv<T>,
-    /// None where the config says so.
+    /// `None` if the config omits it.
     pub norm: Option<BatchNorm<T>>,
 }
 
@@ -61,7 +61,7 @@ impl Conv4Config {
     ///
     /// # Errors
     ///
-    /// Where a size is 0, or the images are smaller than 16×16, which leaves nothing after four halvings.
+    /// If a size is 0, or the images are smaller than 16×16, which leaves nothing after four halvings.
     pub fn build(&self) -> Result<Conv4<Variable>> {
         let Conv4Config { image: [height, width_of_image], channels, width, classes, normalised } = *self;
         let name = "Conv4";
@@ -89,7 +89,7 @@ impl Conv4<Tensor> {
         self.head.forward(self.features(images, statistics))
     }
 
-    /// What the head sees, `[n, ..]` flat: prototypes are means of these.
+    /// The input of the head, `[n, ..]` flat: prototypes are means of these.
     #[track_caller]
     pub fn features(&self, images: Tensor, statistics: Statistics) -> Tensor {
         let mut x = images;

@@ -25,11 +25,11 @@ pub struct EfficientNet<T> {
 pub struct Unit<T> {
     /// Without bias, as the norm has one.
     pub conv: Conv<T>,
-    /// Of its output.
+    /// The norm of its output.
     pub norm: BatchNorm<T>,
 }
 
-/// project(relu6(depthwise(relu6(expand x)))), plus x where the shapes are the same.
+/// project(relu6(depthwise(relu6(expand x)))), plus x if the shapes are the same.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Block<T> {
     /// 1×1 to more channels; none in the first stage.
@@ -70,7 +70,7 @@ pub struct StageConfig {
     pub blocks: usize,
     /// Height and width of the depthwise kernels.
     pub kernel: usize,
-    /// Of the first block; the others have 1.
+    /// The stride of the first block; the others have 1.
     pub stride: usize,
     /// How many times more channels there are inside a block.
     pub expansion: usize,
@@ -111,7 +111,7 @@ impl EfficientNetConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0.
+    /// If a size is 0.
     pub fn build(&self) -> Result<EfficientNet<Variable>> {
         let name = "EfficientNet";
         let named = [("channels", self.channels), ("stem", self.stem), ("top", self.top), ("classes", self.classes)];
@@ -238,7 +238,7 @@ impl EfficientNet<Tensor> {
         self.head.forward(self.features(images, statistics))
     }
 
-    /// What the head sees, `[n, top]`.
+    /// The input of the head, `[n, top]`.
     #[track_caller]
     pub fn features(&self, images: Tensor, statistics: Statistics) -> Tensor {
         let mut x = nn::relu6(self.stem.forward(images, statistics));

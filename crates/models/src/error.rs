@@ -1,4 +1,4 @@
-//! What can be wrong with a model.
+//! Errors of a model's config.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum ModelError {
     Config {
         /// The model.
         model: &'static str,
-        /// What is wrong, and what would do.
+        /// The mistake, and valid values.
         reason: String,
     },
 }
@@ -34,7 +34,7 @@ impl From<ModelError> for bilevel::Error {
     }
 }
 
-/// Refuses a config where a condition on it does not hold.
+/// Refuses a config that violates a condition.
 pub(crate) fn require(model: &'static str, holds: bool, reason: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(ModelError::Config { model, reason: reason() }) }
 }

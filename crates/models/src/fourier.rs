@@ -48,17 +48,16 @@ impl Default for FourierMlpConfig {
     }
 }
 
-/// What the last layer starts at, beside a layer that a rectifier follows.
+/// The scale of the last layer's start, relative to a layer followed by a rectifier.
 const QUIET: f64 = 0.02;
 
 impl FourierMlpConfig {
-    /// The model, with rectifiers. Its values start near 0: as large as those of other layers, those of the last would
-    /// deviate by 1, which is more than most signals do, and training would have to unlearn them first.
+    /// The model, with rectifiers. Its values start near 0. With the start of other layers, its outputs would deviate
+    /// by 1, more than most signals, and training would have to unlearn them first.
     ///
     /// # Errors
     ///
-    /// Where a size is 0, there are so many frequencies that a machine should draw them for every run, or the deviation
-    /// is not a number.
+    /// If a size is 0, there are too many frequencies to draw for every run, or the deviation is not a number.
     pub fn build(&self) -> Result<FourierMlp<Variable>> {
         let name = "Fourier-feature MLP";
         sizes(
@@ -96,8 +95,8 @@ impl FourierMlp<Tensor> {
     }
 }
 
-/// Sines and cosines of coordinates `[.., in]` at these frequencies `[in, features]`: `[.., 2·features]`, what the
-/// perceptron of a [`FourierMlp`] sees.
+/// Sines and cosines of coordinates `[.., in]` at these frequencies `[in, features]`: `[.., 2·features]`, the input of
+/// the perceptron of a [`FourierMlp`].
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};

@@ -1,8 +1,9 @@
-//! How weights start: random numbers of a size that keeps signals alive through many layers. Each answers with a
-//! [`Variable`], so that the numbers are drawn where they will lie, from the seed of the run.
+//! Initial weights: random numbers of a size that preserves signals through many layers. Each function returns a
+//! [`Variable`], so that the numbers are drawn on the device, from the seed of the run.
 //!
-//! The *fan* of a weight is how many products are added up in one of its outputs (fan in), or how many outputs one of
-//! its inputs goes to (fan out): for a `[i, o]` matrix i and o, for a `[o, i, h, w]` kernel i·h·w and o·h·w.
+//! The *fan in* of a weight is the number of products summed in one of its outputs, the *fan out* the number of outputs
+//! that one of its inputs goes to. For a `[i, o]` matrix these are i and o, for a `[o, i, h, w]` kernel i·h·w and
+//! o·h·w.
 
 use bilevel::Variable;
 
@@ -27,7 +28,7 @@ pub fn glorot_uniform(shape: impl AsRef<[usize]>, fan_in: usize, fan_out: usize)
     symmetric(shape, (6.0 / (fan_in + fan_out) as f64).sqrt())
 }
 
-/// Uniform in ±1/√(fan in): what PyTorch gives the weights and biases of a layer nobody initialises.
+/// Uniform in ±1/√(fan in), PyTorch's default for the weights and biases of a layer.
 ///
 /// ```
 /// use bilevel::data::Start;

@@ -1,4 +1,4 @@
-//! What models are made of: affine maps, convolutions, layer norms and activations.
+//! Building blocks of models: affine maps, convolutions, layer norms and activations.
 
 use bilevel::Variable;
 use bilevel_graph::{ConvDims, Tensor, Tree, nn};
@@ -42,9 +42,9 @@ impl Linear<Tensor> {
 pub enum Padding {
     /// This many on every side, as in PyTorch.
     Each(usize),
-    /// As many as make the output as large as the image divided by the stride, rounded up; where their number is odd, the
-    /// extra one comes after. This is "SAME" in TensorFlow and JAX, and differs from PyTorch's padding where the stride is
-    /// not 1.
+    /// Zeros so that the output has the size of the image divided by the stride, rounded up; if their number is odd,
+    /// the extra one comes after. This is "SAME" in TensorFlow and JAX, and differs from PyTorch's padding if the
+    /// stride is not 1.
     Same,
 }
 
@@ -83,7 +83,7 @@ pub struct Conv<T> {
     pub stride: usize,
     /// Zeros around the image.
     pub padding: Padding,
-    /// Groups of channels, each convolved by kernels of its own.
+    /// Groups of channels, each convolved by its own kernels.
     pub groups: usize,
 }
 
@@ -148,7 +148,7 @@ impl LayerNorm<Tensor> {
     }
 }
 
-/// What is applied to every number between two layers.
+/// The function applied to every number between two layers.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Reference};

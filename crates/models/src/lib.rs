@@ -1,9 +1,9 @@
 //! Models: structs of parameters with their forward pass.
 //!
 //! A model is a [`Tree`](bilevel_graph::Tree). Its config builds it with a [`Variable`](bilevel::Variable) at every
-//! leaf, which says how the leaf starts; inside a loss the same struct holds tensors, and
-//! [`forward`](vit::Vit::forward) is a plain function of them. Images are `[n, c, h, w]`. Nothing panics: a config that
-//! makes no model is a [`ModelError`], and a batch that does not fit gives a tensor that carries an error.
+//! leaf, which defines the start of the leaf; inside a loss the same struct holds tensors, and
+//! [`forward`](vit::Vit::forward) is a plain function of them. Images are `[n, c, h, w]`. Nothing panics: an invalid
+//! config is a [`ModelError`], and a batch that does not fit gives a tensor that carries an error.
 //!
 //! ```
 //! use bilevel::prelude::*;

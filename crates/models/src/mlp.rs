@@ -25,7 +25,7 @@ pub struct Mlp<T> {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct MlpConfig {
-    /// Of the input, the hidden layers and the output.
+    /// The widths of the input, the hidden layers and the output.
     pub widths: Vec<usize>,
     /// Between the layers.
     pub activation: Activation,
@@ -42,12 +42,12 @@ impl MlpConfig {
         MlpConfig { widths: widths.into(), activation: Activation::Tanh }
     }
 
-    /// The model. Weights start as [`he_normal`] where a rectifier or its like follows, as [`glorot_uniform`] for tanh and sigmoid;
-    /// biases at 0.
+    /// The model. Weights start as [`he_normal`] before a rectifier or similar, as [`glorot_uniform`] for tanh and
+    /// sigmoid; biases at 0.
     ///
     /// # Errors
     ///
-    /// Where there are fewer than two widths, or one is 0.
+    /// If there are fewer than two widths, or one is 0.
     pub fn build(&self) -> Result<Mlp<Variable>> {
         let name = "MLP";
         require(name, self.widths.len() >= 2, || "it needs at least the widths of the input and the output".into())?;
@@ -72,7 +72,7 @@ impl Mlp<Tensor> {
         }
     }
 
-    /// What the last layer sees. Its mean over several views of an input gives the mean of the outputs, for the price
+    /// The input of the last layer. Its mean over several views of an input gives the mean of the outputs at the price
     /// of one.
     #[track_caller]
     pub fn features(&self, x: Tensor) -> Tensor {
@@ -100,7 +100,7 @@ impl Mlp<Tensor> {
 ///
 /// # Errors
 ///
-/// Where a size is 0.
+/// If a size is 0.
 pub fn logistic(features: usize, classes: usize) -> Result<Linear<Variable>> {
     let name = "logistic regression";
     fits(name, "the number of features", features)?;

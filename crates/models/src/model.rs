@@ -1,4 +1,4 @@
-//! What holds for every model: its leaves as inputs of a graph, how many numbers are trained, frozen statistics.
+//! Functions of every model: its leaves as inputs of a graph, the number of trained elements, frozen statistics.
 
 use bilevel::Variable;
 use bilevel_graph::{DType, Graph, Tensor, Tree, TreeOf, shape::element_count};

@@ -1,5 +1,5 @@
-//! A simplified NeRF (Mildenhall et al. 2020, Tancik et al. 2021): colour and density at every point of a scene,
-//! without view directions and with one network, and the picture of it along rays.
+//! A simplified NeRF (Mildenhall et al. 2020, Tancik et al. 2021): colour and density at every point of a scene from
+//! one network without view directions, and their rendering along rays.
 
 use crate::error::{Result, require, sizes};
 use crate::mlp::{Mlp, MlpConfig};
@@ -33,7 +33,7 @@ pub struct NerfConfig {
     pub highest: f64,
     /// Hidden layers.
     pub layers: usize,
-    /// Of every hidden layer.
+    /// The width of every hidden layer.
     pub width: usize,
 }
 
@@ -49,7 +49,7 @@ impl NerfConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0 or the highest frequency is not a number.
+    /// If a size is 0 or the highest frequency is not a number.
     pub fn build(&self) -> Result<Nerf<Variable>> {
         let NerfConfig { bands, highest, layers, width } = *self;
         let name = "NeRF";
@@ -60,7 +60,7 @@ impl NerfConfig {
     }
 }
 
-/// What is at some points of a scene.
+/// The colour and density at some points of a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Red, green and blue in 0..1: `[.., 3]`.
@@ -70,7 +70,7 @@ pub struct Field {
 }
 
 impl Nerf<Tensor> {
-    /// What is at these points `[.., 3]`. The density is a softplus: a rectifier that starts at 0 everywhere stays
+    /// The field at these points `[.., 3]`. The density is a softplus: a rectifier that starts at 0 everywhere stays
     /// there.
     #[track_caller]
     pub fn field(&self, points: Tensor) -> Field {
@@ -122,12 +122,12 @@ impl Nerf<Tensor> {
     }
 }
 
-/// What rays see.
+/// The rendering of rays.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// Against a white background: `[rays, 3]`.
     pub colour: Tensor,
-    /// The mean depth of what is seen: `[rays]`.
+    /// The mean depth along each ray: `[rays]`.
     pub depth: Tensor,
     /// How much of the background is hidden, in 0..1: `[rays]`.
     pub opacity: Tensor,
@@ -143,7 +143,7 @@ pub fn see(field: Field, depths: Tensor) -> Seen {
     let (rays, samples) = (depths.dim(0), depths.dim(1));
     let apart = depths.slice(1, 1, samples) - depths.slice(1, 0, samples.saturating_sub(1));
     let taken = field.density * apart.concat(&[apart.constant_like(LAST, [rays, 1])], 1);
-    // What is taken before sample i: the running sum without its own part.
+    // The absorption before sample i: the running sum without its own part.
     let reaching = (taken - taken.cumsum(1)).exp();
     let weights = reaching * -(-taken).expm1();
     let opacity = weights.sum([1]);
@@ -151,8 +151,8 @@ pub fn see(field: Field, depths: Tensor) -> Seen {
     Seen { colour, depth: (weights * depths).sum([1]), opacity }
 }
 
-/// Depths `[rays, samples]` between two, one in each of `samples` equal parts: in its middle, or where `jitter`
-/// `[rays, samples]`, uniform on 0..1, puts it. The rays are those of a tensor `[rays, ..]`.
+/// Depths `[rays, samples]` between two, one in each of `samples` equal parts: in its middle, or displaced by `jitter`
+/// `[rays, samples]`, uniform on 0..1. The rays are those of a tensor `[rays, ..]`.
 #[track_caller]
 pub fn depths(rays: Tensor, near: f64, far: f64, samples: usize, jitter: impl Into<Option<Tensor>>) -> Tensor {
     let part = rays.constant_like(0.0, [rays.dim(0), samples]).iota_like(1);

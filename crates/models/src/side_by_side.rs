@@ -1,13 +1,14 @@
-//! Many networks of one shape side by side, each with weights and images of its own, as the tasks of few-shot learning have them.
+//! Many networks of one shape side by side, each with its own weights and images, as in the tasks of few-shot learning.
 //!
-//! Every leaf has the axis of tasks in front of its own axes, and what lies between two layers is `[tasks, channels, n, h, w]`: then a
-//! convolution is one product of matrices per task,
+//! Every leaf has a leading axis of tasks, and the activations between two layers are `[tasks, channels, n, h, w]`:
+//! then a convolution is one product of matrices per task,
 //!
 //!   y\[t\] = W\[t\]·P\[t\],   W `[out, in·kh·kw]`,   P `[in·kh·kw, n·h·w]` the patches of all images of the task,
 //!
-//! whose result lies as the next layer reads it, and so do the products of all its derivatives. The other way is one convolution whose
-//! groups are the tasks. Its kernel's gradient has the images as kernels, and the derivatives of that have them under a padding
-//! as large as they are, where most of what is multiplied is zeros: only without groups do images and kernels change places.
+//! whose result has the layout of the next layer's input, as do the products of all its derivatives. The alternative is
+//! one convolution whose groups are the tasks. Its kernel's gradient has the images as kernels. The derivatives of that
+//! need a padding as large as the images, so most products would be with zeros: images and kernels can be exchanged
+//! only without groups.
 
 use crate::batch_norm::BatchNorm;
 use crate::conv4::Conv4;
@@ -30,7 +31,7 @@ pub fn for_tasks<S: Tree<Leaf = Variable>>(model: &S, tasks: usize) -> S::With<V
     model.map(|leaf| Variable::constant([&[tasks], leaf.shape()].concat(), 0.0))
 }
 
-/// One network's leaves as those of this many tasks, all alike: where MAML's tasks start.
+/// One network's leaves as those of this many tasks, all equal: the start of MAML's tasks.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};
@@ -82,7 +83,7 @@ impl Siren<Tensor> {
 }
 
 impl Nerf<Tensor> {
-    /// As [`field`](Self::field), for many scenes: what is at points `[tasks, n, 3]`.
+    /// As [`field`](Self::field), for many scenes, at points `[tasks, n, 3]`.
     #[track_caller]
     pub fn field_tasks(&self, points: Tensor) -> Field {
         self.field_of(self.mlp.forward_tasks(self.encoded(points)), 2)
@@ -144,8 +145,8 @@ impl BatchNorm<Tensor> {
 }
 
 impl Conv4<Tensor> {
-    /// As [`forward`](Self::forward), for many tasks with leaves and statistics of their own: logits `[tasks, n, classes]` of images
-    /// `[tasks, n, c, h, w]`.
+    /// As [`forward`](Self::forward), for many tasks with their own leaves and statistics: logits `[tasks, n, classes]`
+    /// of images `[tasks, n, c, h, w]`.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph};

@@ -33,7 +33,7 @@ pub struct SirenConfig {
     pub inputs: usize,
     /// Values.
     pub outputs: usize,
-    /// Of every layer with sines.
+    /// The width of every layer with sines.
     pub width: usize,
     /// Layers with sines.
     pub layers: usize,
@@ -56,7 +56,7 @@ impl SirenConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0 or a frequency is not positive.
+    /// If a size is 0 or a frequency is not positive.
     pub fn build(&self) -> Result<Siren<Variable>> {
         let SirenConfig { inputs, outputs, width, layers, first_frequency, frequency } = *self;
         let name = "SIREN";

@@ -18,7 +18,7 @@ pub struct Vit<T> {
     pub patch_embed: PatchEmbed<T>,
     /// The blocks, in order.
     pub blocks: Vec<Block<T>>,
-    /// Of the class token, after the last block.
+    /// The norm of the class token, after the last block.
     pub norm: LayerNorm<T>,
     /// To the classes.
     pub head: Linear<T>,
@@ -58,7 +58,7 @@ pub struct Block<T> {
 pub struct Attention<T> {
     /// Queries, keys and values of all heads: `[width, 3·width]`.
     pub qkv: Linear<T>,
-    /// Of what the heads found.
+    /// The projection of the heads' outputs.
     pub proj: Linear<T>,
     /// How many heads there are.
     pub heads: usize,
@@ -77,8 +77,8 @@ pub struct Feed<T> {
 const EPS: f64 = 1e-6;
 /// Standard deviation of weights at the start.
 const DEVIATION: f64 = 0.02;
-/// Tokens come in multiples of so many, where fewer than one of so many is added for it. Rows of the scores of an attention then begin at
-/// multiples of 16 bytes, which GPUs read at once.
+/// Tokens are padded to a multiple of this number, if that adds less than one token in this many. Rows of the scores of
+/// an attention then begin at multiples of 16 bytes, which GPUs read at once.
 const TOGETHER: usize = 8;
 const FEW: usize = 32;
 /// Added to the scores of a token that is to be ignored: its weight is exactly 0.
@@ -138,12 +138,12 @@ impl VitConfig {
         Self::sized(patch, classes, [1408, 40, 16, 6144])
     }
 
-    /// The model. It starts as timm's does: weights and positions normal with deviation 0.02 (timm cuts them off at ±2,
-    /// a hundred deviations), the class token with 1e-6, patches as [`fan_in_uniform`], biases at 0.
+    /// The model, with timm's start. Weights and positions are normal with deviation 0.02 (timm cuts them off at ±2, a
+    /// hundred deviations), and the class token with 1e-6. Patches start as [`fan_in_uniform`], biases at 0.
     ///
     /// # Errors
     ///
-    /// Where a size is 0, patches do not tile the image, or heads do not share the width equally.
+    /// If a size is 0, patches do not tile the image, or heads do not share the width equally.
     pub fn build(&self) -> Result<Vit<Variable>> {
         let VitConfig { image: [height, image_width], channels, patch, width, depth, heads, hidden, classes } = *self;
         let name = "ViT";
@@ -173,7 +173,7 @@ impl VitConfig {
     }
 }
 
-/// How many tokens that nobody looks at are added to so many.
+/// The number of padding tokens for this many tokens.
 fn idle(tokens: usize) -> usize {
     let idle = tokens.next_multiple_of(TOGETHER) - tokens;
     if idle * FEW <= tokens { idle } else { 0 }
@@ -211,7 +211,7 @@ impl Vit<Tensor> {
         self.head.forward(self.features(images))
     }
 
-    /// What the head sees: the class token `[n, width]` after all blocks, normalised.
+    /// The input of the head: the class token `[n, width]` after all blocks, normalised.
     #[track_caller]
     pub fn features(&self, images: Tensor) -> Tensor {
         let patches = self.patch_embed.proj.forward(images);
@@ -270,8 +270,8 @@ impl Block<Tensor> {
         self.feed(x + self.attn.forward(self.norm1.forward(x), mask))
     }
 
-    /// What [`forward_masked`](Self::forward_masked) gives for the first token, `[n, 1, width]`, without the work that is
-    /// for the others: they are looked at, but do not look, and nothing else is made of them.
+    /// The output of [`forward_masked`](Self::forward_masked) for the first token, `[n, 1, width]`, without the work
+    /// for the others, which only provide keys and values.
     #[track_caller]
     fn forward_first(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         self.feed(x.slice(1, 0, 1) + self.attn.forward_first(self.norm1.forward(x), mask))
@@ -293,7 +293,7 @@ impl Attention<Tensor> {
         self.proj.forward(found.transpose([0, 2, 1, 3]).reshape([n, tokens, width]))
     }
 
-    /// What [`forward`](Self::forward) gives for the first token: `[n, 1, width]`.
+    /// The output of [`forward`](Self::forward) for the first token: `[n, 1, width]`.
     #[track_caller]
     fn forward_first(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         let (n, tokens, width) = (x.dim(0), x.dim(1), x.dim(2));

@@ -9,7 +9,7 @@ use bilevel::{Array, DType, Named, Result, Variable};
 use bilevel_graph::{Data, Tree, TreeOf};
 use std::path::Path;
 
-/// What PyTorch counts batches with; nothing here needs it.
+/// PyTorch's counter of batches, which is not needed here.
 const BATCHES_SEEN: &str = "num_batches_tracked";
 
 /// How the leaves of a model are stored in a file.
@@ -44,7 +44,7 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
         Weights { model, name: Box::new(str::to_string), except: vec![] }
     }
 
-    /// Every leaf under the name that this function makes of its own, such as
+    /// Reads every leaf under the name given by this function, such as
     /// [`EfficientNet::timm_name`](crate::EfficientNet::timm_name).
     pub fn named(mut self, name: impl Fn(&str) -> String + 'a) -> Self {
         self.name = Box::new(name);
@@ -58,11 +58,11 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
         self
     }
 
-    /// The model with every leaf starting at what the file holds; bounds, rates and roles stay.
+    /// The model with every leaf starting at the values of the file; bounds, rates and roles stay.
     ///
     /// # Errors
     ///
-    /// [`TreeFileError`], which lists all that is missing, that nobody asked for, or that has another shape.
+    /// [`TreeFileError`], which lists missing and unknown leaves, and those of another shape.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<S> {
         let path = path.as_ref();
         let found = load_arrays_where(path, |name| !name.ends_with(BATCHES_SEEN))?;
@@ -102,7 +102,7 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
     ///
     /// # Errors
     ///
-    /// [`TreeFileError`] where the file cannot be written.
+    /// [`TreeFileError`] if the file cannot be written.
     pub fn save(&self, values: &S::With<Array>, path: impl AsRef<Path>) -> Result<()> {
         let mut arrays = vec![];
         for (leaf, array) in values.names().into_iter().zip(values.leaves()) {

@@ -22,7 +22,7 @@ pub struct WideResNet<T> {
 }
 
 /// With h = relu(norm1 x): shortcut + conv2(relu(norm2(conv1 h))), where the shortcut is x, or a 1×1 convolution of h
-/// where the number of channels changes.
+/// if the number of channels changes.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Block<T> {
     /// Before the first convolution.
@@ -33,7 +33,7 @@ pub struct Block<T> {
     pub norm2: BatchNorm<T>,
     /// 3×3.
     pub conv2: Conv<T>,
-    /// 1×1, where the number of channels changes.
+    /// 1×1, if the number of channels changes.
     pub shortcut: Option<Conv<T>>,
 }
 
@@ -76,7 +76,7 @@ impl WideResNetConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0, or the depth is not 6·n + 4.
+    /// If a size is 0, or the depth is not 6·n + 4.
     pub fn build(&self) -> Result<WideResNet<Variable>> {
         let WideResNetConfig { depth, width, stem, classes, channels, padding, running_statistics } = *self;
         let name = "Wide-ResNet";
@@ -122,7 +122,7 @@ impl WideResNet<Tensor> {
         self.head.forward(self.features(images, statistics))
     }
 
-    /// What the head sees, `[n, 4·width·stem]`.
+    /// The input of the head, `[n, 4·width·stem]`.
     #[track_caller]
     pub fn features(&self, images: Tensor, statistics: Statistics) -> Tensor {
         let mut x = self.stem.forward(images);

@@ -1,4 +1,4 @@
-//! What things cost on a machine, in measured numbers, and the questions of planning that follow from them.
+//! The costs of operations on a machine, in measured numbers, and the decisions of planning that follow from them.
 //!
 //! Whether a machine can do something is a [capability](crate::Capabilities); whether it pays is asked here. Every
 //! threshold of planning that is a property of a machine has its one home in this table.

@@ -4,12 +4,11 @@
 //! 1. *Lowering* turns data movement into [`View`]s, gives every operand as a view of a node's memory, and brings
 //!    matrix products into one form, [`DotLayout`].
 //! 2. *Fusion* puts elementwise operations and reductions into [`Group`]s, each one loop; any other operation is a
-//!    group of its own. A [`Role`] is the part of a member in its loop, an [`Access`] how it reads an operand. A loop
-//!    can be the epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one
-//!    ([`Group::second_gemm`]).
+//!    separate group. A [`Role`] is the part of a member in its loop, an [`Access`] how it reads an operand. A loop can
+//!    be the epilogue of a matrix product ([`Group::gemm`]) and be followed by a second one ([`Group::second_gemm`]).
 //! 3. *Scheduling* orders the groups, loop-invariant ones first, and decides which carried inputs are updated in
-//!    place. The result is a [`Schedule`]. [`PASSES`] lists the passes in order, with their contracts; what
-//!    each leaves, a [`Snapshot`], can be printed and is verified.
+//!    place. The result is a [`Schedule`]. [`PASSES`] lists the passes in order, with their contracts; the result of
+//!    each, a [`Snapshot`], can be printed and is verified.
 //! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
 //!    [`MemoryMap`].
 //!

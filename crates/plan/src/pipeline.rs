@@ -1,9 +1,9 @@
 //! The pipeline: every pass from a program to a schedule, in order, with its contract.
 //!
 //! A pass changes the draft of a schedule: the program until it is lowered, then its nodes, their groups and the order of
-//! these. Each says what must hold before it, what holds after it, and why it is in its place. [`Pipeline`] runs them,
-//! shows what each leaves, and can leave out the passes that only make a program faster or smaller. In builds with debug
-//! assertions the verifier runs after each pass.
+//! these. Each states its precondition, its postcondition and the reason for its place. [`Pipeline`] runs them, shows
+//! their results, and can skip the passes that only make a program faster or smaller. In builds with debug assertions
+//! the verifier runs after each pass.
 
 use crate::fuse::epilogue::attach_epilogues;
 use crate::fuse::gemm_gemm::fuse_gemm_gemm;
@@ -38,9 +38,9 @@ use std::borrow::Cow;
 pub struct Pass {
     /// The name, as `--print-after` and [`Pipeline::without`] use it.
     pub name: &'static str,
-    /// What must hold before it.
+    /// Its precondition.
     pub requires: &'static str,
-    /// What holds after it.
+    /// Its postcondition.
     pub ensures: &'static str,
     /// Why it is in this place.
     pub placed: &'static str,
@@ -54,20 +54,20 @@ struct PassEntry {
     run: fn(&mut Draft) -> Result<PassOutcome>,
 }
 
-/// A rule of the pass `lower`, or of memory, that a target asks for and that can be switched off like a pass.
+/// A rule of the pass `lower`, or of memory, that a target requests and that can be switched off like a pass.
 pub struct Rule {
     /// The name.
     pub name: &'static str,
-    /// What is done with it.
+    /// Its effect.
     pub ensures: &'static str,
     /// Makes a target one that does not ask for it.
     pub(crate) switch_off: fn(&mut Target),
 }
 
-/// What is done with what each pass leaves.
+/// A callback for the result of each pass.
 type Show<'a> = &'a mut dyn FnMut(&'static Pass, &dyn Snapshot);
 
-/// What happens after a pass.
+/// The outcome of a pass.
 enum PassOutcome {
     /// The next pass runs.
     Continue,
@@ -399,7 +399,7 @@ impl<'a> Draft<'a> {
         self.target.can.channels_last && will_have_channels_last(&self.program, self.f32_lanes())
     }
 
-    /// The target as lowering sees it: convolutions of images with another layout than it asks for take four bytes.
+    /// The target for lowering: convolutions of images with a layout other than the requested one take four bytes.
     fn lowering_target(&self) -> Target {
         let has_layout = self.has_channels_last || !self.target.can.channels_last;
         self.target.with(|target| target.can.conv_bf16_channels = target.can.conv_bf16_channels.filter(|_| has_layout))
@@ -513,8 +513,8 @@ impl Pipeline {
         self.drive(program, target, None)
     }
 
-    /// As [`run`](Self::run); shows what every pass that runs leaves. If the pipeline starts again, it begins with the
-    /// first pass.
+    /// As [`run`](Self::run); shows the result of every pass that runs. If the pipeline starts again, it begins with
+    /// the first pass.
     pub fn observe(
         &self,
         program: &Program,

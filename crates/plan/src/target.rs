@@ -1,4 +1,4 @@
-//! A machine as planning sees it: what it can do, and what things cost on it.
+//! A machine for planning: its capabilities and costs.
 
 use crate::cost_model::CostModel;
 use crate::fuse::group::Group;
@@ -16,9 +16,9 @@ use bilevel_graph::ConvDims;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it can do.
+    /// Its capabilities.
     pub can: Capabilities,
-    /// What things cost on it.
+    /// Its costs.
     pub costs: CostModel,
 }
 
@@ -80,7 +80,7 @@ pub struct Capabilities {
 }
 
 impl Target {
-    /// A machine that asks for nothing: what examples, tests and the interpreter plan for.
+    /// A machine without special capabilities, the target of examples, tests and the interpreter.
     pub const PLAIN: Target = Target {
         can: Capabilities {
             row: 1024,

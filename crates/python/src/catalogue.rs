@@ -1,4 +1,4 @@
-//! Names, defaults and meanings of what can be chosen, and pictures.
+//! Names, defaults and meanings of methods and optimizers, and pictures.
 
 use crate::error::{self, of};
 use crate::problem::{inner_loop as read_loop, settings};
@@ -9,8 +9,8 @@ use bilevel_run::Registry;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
-/// All methods as JSON: what to know when choosing one, and its settings with their defaults and meanings; their types and ranges too, if
-/// they are asked for, which takes longer.
+/// All methods as JSON: their descriptions, and their settings with defaults and meanings. On request, which takes
+/// longer, also types and ranges.
 #[pyfunction]
 #[pyo3(signature = (ranges=false))]
 pub fn methods(ranges: bool) -> PyResult<String> {

@@ -1,4 +1,4 @@
-//! The command `bilevel`, and what it shares with runs from Python: devices and pages.
+//! The command `bilevel`, and its shared parts with runs from Python: devices and pages.
 
 use crate::error;
 use bilevel::graph::Executor;

@@ -1,4 +1,4 @@
-//! Errors of the library as exceptions: the sentence is the same, and the class says what kind it is.
+//! Errors of the library as exceptions: the sentence is the same, and the class gives the kind.
 
 use bilevel::graph::ErrorKind;
 use pyo3::prelude::*;

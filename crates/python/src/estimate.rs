@@ -12,8 +12,7 @@ use bilevel::{Array, Key, Method, Problem as Core, Session, State};
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// A compiled method. It keeps what is compiled; every estimate starts from where it is told to. Once Ctrl-C has ended an estimate it is
-/// of no more use.
+/// A compiled method. Every estimate starts from given values. It is unusable once Ctrl-C has ended an estimate.
 #[pyclass(frozen, module = "bilevel._bilevel")]
 pub struct Estimator {
     core: Core,
@@ -27,7 +26,7 @@ struct Held {
     state: Option<State>,
 }
 
-/// What an estimate leaves behind, on the host.
+/// The result of an estimate, on the host.
 struct Found {
     value: Vec<Array>,
     standard_error: Option<Vec<Array>>,

@@ -47,7 +47,7 @@ impl Function {
         }
         let values: Vec<Tensor> = self.core.inputs().iter().map(|port| inputs[port.name.as_str()]).collect();
         let mut outputs = self.core.inline(&graph, &values)?;
-        // What the function does not depend on has a derivative of zeros.
+        // Inputs without effect on the function have a derivative of zeros.
         let at: Vec<Option<Tensor>> = wrt.iter().map(|name| inputs.get(name.as_str()).copied()).collect();
         let known: Vec<Tensor> = at.iter().flatten().copied().collect();
         if let (Some(&loss), false) = (outputs.first(), known.is_empty()) {
@@ -73,7 +73,7 @@ impl Function {
         let program = builder.build()?;
         let mut run = Cpu::new().compile(&program)?;
         for (name, array) in &bindings {
-            // What nothing depends on is not in the program.
+            // Unused inputs are not in the program.
             if let Ok(number) = program.input(name) {
                 run.set(number, array)?;
             }
@@ -125,8 +125,8 @@ impl Function {
         array::all(py, &found)
     }
 
-    /// Whether Gauss-Newton products of the first output by these inputs are positive semidefinite by construction: the loss is known to be
-    /// convex in what the model puts out.
+    /// Whether Gauss-Newton products of the first output by these inputs are positive semidefinite by construction: the
+    /// loss is known to be convex in the outputs of the model.
     fn is_convex_in_outputs(&self, wrt: Vec<String>) -> PyResult<bool> {
         let graph = Graph::new();
         let value = |port: &graph::Port| graph.input(port.name.clone(), &port.meta.shape, port.meta.dtype);

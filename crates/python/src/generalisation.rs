@@ -1,4 +1,4 @@
-//! What makes λ good on rows that nobody has seen: splits, losses row by row, baselines, folds, and offsets that are shrunk.
+//! Generalisation of λ to unseen rows: splits, losses row by row, baselines, folds, and offsets that are shrunk.
 
 use crate::array;
 use crate::command::executor;

@@ -1,4 +1,4 @@
-//! Work that Ctrl-C ends: it runs on a thread of its own, while the thread that called asks Python for signals.
+//! Work that Ctrl-C ends: it runs on a background thread, while the calling thread polls Python for signals.
 
 use crate::error;
 use bilevel::observers::StopSignal;
@@ -10,7 +10,8 @@ use std::time::Duration;
 /// Python is asked for signals this often.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The result of work, or what a signal raised, such as `KeyboardInterrupt`. A signal stops the work and waits for it.
+/// The result of work, or the exception of a signal, such as `KeyboardInterrupt`. A signal stops the work and waits for
+/// it.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     signal: &StopSignal,
@@ -29,7 +30,7 @@ pub fn interruptible<T: Send>(
     })
 }
 
-/// As [`interruptible`], of work that knows no signal: it is left behind, and its result is lost.
+/// As [`interruptible`], for work without a stop signal: it is abandoned, and its result is lost.
 pub fn abandonable<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> PyResult<T> + Send + 'static,
@@ -42,12 +43,12 @@ pub fn abandonable<T: Send + 'static>(
 /// Does the work and tells its result; of a panic nothing is told.
 fn told<T>(work: impl FnOnce() -> PyResult<T>, done: &Sender<PyResult<T>>) {
     if let Ok(found) = catch_unwind(AssertUnwindSafe(work)) {
-        // Nobody listens once a signal has come.
+        // The receiver is gone once a signal has come.
         done.send(found).unwrap_or_default();
     }
 }
 
-/// What comes, unless a signal comes first.
+/// The result, unless a signal comes first.
 fn waited<T: Send>(py: Python<'_>, mut result: Receiver<PyResult<T>>) -> PyResult<PyResult<T>> {
     loop {
         let (receiver, found) = py.detach(move || {

@@ -1,6 +1,6 @@
 //! The native module of the Python package: tensors to trace with, problems from traced functions, and runs without the GIL.
 //!
-//! Everything here is what Python cannot do; names, trees, frameworks and checks are in `python/bilevel`.
+//! Only the parts that Python cannot do are here; names, trees, frameworks and checks are in `python/bilevel`.
 
 mod array;
 mod catalogue;

@@ -230,7 +230,7 @@ impl Problem {
         Ok((array::all(py, &theta)?, trained.inner_loss, trained.outer_loss, metrics, trained.losses))
     }
 
-    /// What the advice on methods says, as JSON.
+    /// The advice on methods, as JSON.
     #[pyo3(signature = (inner, temperature=0.0, device="cpu", threads=0))]
     fn advise(&self, py: Python<'_>, inner: &str, temperature: f64, device: &str, threads: usize) -> PyResult<String> {
         use bilevel::methods::claims::Target;
@@ -268,7 +268,7 @@ impl Problem {
     }
 }
 
-/// Writes λ and θ into a state, where they are given.
+/// Writes λ and θ into a state, if they are given.
 pub fn place(
     core: &Core,
     state: &bilevel::State,

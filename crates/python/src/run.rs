@@ -1,4 +1,4 @@
-//! Runs of the outer loop on a thread of their own: watched, paused, stopped and waited for from Python.
+//! Runs of the outer loop on a background thread, controlled from Python.
 
 use crate::array;
 use crate::command::{executor, page};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 type Tree = Named<Variable>;
 
-/// A run in progress, or what it left behind.
+/// A run in progress, or its result.
 #[pyclass(frozen, module = "bilevel._bilevel")]
 pub struct Run {
     core: Core,
@@ -39,7 +39,7 @@ struct Progress {
     iterations: Vec<Iteration>,
     paused: bool,
     ended: Option<Ended>,
-    /// What the callback raised.
+    /// The exception of the callback.
     raised: Option<PyErr>,
 }
 
@@ -92,7 +92,7 @@ impl Outer {
         self.0.get(key).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// What is not a plain number goes in here.
+    /// Applies the settings that are not plain numbers.
     fn applied(&self, mut driver: Driver<Tree, Tree>) -> PyResult<Driver<Tree, Tree>> {
         let rate = self.number("rate")?;
         match (self.0.get("schedule"), rate) {
@@ -247,7 +247,8 @@ impl Run {
         self.shared.changed.notify_all();
     }
 
-    /// λ, θ and a JSON table of the outcome of a run that has ended; what the callback raised is raised if `strict`.
+    /// λ, θ and a JSON table of the outcome of a run that has ended; an exception of the callback is raised if
+    /// `strict`.
     #[pyo3(signature = (strict=true))]
     #[allow(clippy::type_complexity)] // Python names the parts.
     fn outcome<'py>(
@@ -305,7 +306,7 @@ impl Run {
     }
 }
 
-/// Runs on a thread of its own.
+/// Runs on a background thread.
 fn started(driver: Driver<Tree, Tree>, shared: Arc<Shared>) -> PyResult<()> {
     let run = move || {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run()));

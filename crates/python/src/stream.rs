@@ -69,7 +69,7 @@ impl Stream for Column {
     }
 }
 
-/// A stream as Python declares it: the names, shapes and types of its arrays, the function, and what tells it from others.
+/// A stream as Python declares it: the names, shapes and types of its arrays, the function, and its identity.
 pub type Declared = (Vec<(String, Vec<usize>, String)>, Py<PyAny>, String);
 
 /// The columns of a declared stream, by name.

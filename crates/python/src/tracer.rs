@@ -1,4 +1,5 @@
-//! Symbolic tensors as Python sees them: one method for each primitive, and a few composites that the engine knows better than their parts.
+//! Symbolic tensors as Python sees them: one method for each primitive, and a few composites that the engine
+//! recognises.
 
 use crate::error::{self, of_graph};
 use crate::function::Function;
@@ -63,7 +64,7 @@ impl Tensor {
         self.0.dtype().to_string()
     }
 
-    /// The value of all elements, where it is known.
+    /// The value of all elements, if it is known.
     #[getter]
     fn constant_value(&self) -> Option<f64> {
         self.0.constant_value()
@@ -283,7 +284,7 @@ impl Tracer {
         ok(key.random(self.graph.step(), kind, stream, shape, dtype(of)?))
     }
 
-    /// What was traced, as a function with these outputs.
+    /// The traced function with these outputs.
     fn function(&self, outputs: Vec<(String, PyRef<'_, Tensor>)>) -> PyResult<Function> {
         let mut builder = Program::builder(&self.graph);
         for (name, tensor) in outputs {

@@ -1,8 +1,9 @@
 //! The executor of a rank: partitions every program, and runs its part with the other ranks.
 //!
-//! What the host reads of a run decides what it does next, and ranks that decide differently would wait for each other for ever. So
-//! before a run the ranks compare what they are about to run, and after it the bits of what it left. Sums have the same bits on all ranks;
-//! but where parts have different lengths, two ranks may round a replicated value differently. Then all take that of rank 0.
+//! The host decides by the values that it reads, and ranks with different decisions would wait for each other for ever.
+//! So before a run the ranks compare their programs, and after it the bits of its results. Sums have the same bits on
+//! all ranks. But if parts have different lengths, two ranks may round a replicated value differently; then all take
+//! that of rank 0.
 
 use crate::digest::Digest;
 use crate::partition::partition_with_state;
@@ -11,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An executor whose programs are computed by all ranks of a link together, each on an executor of its own.
+/// An executor whose programs are computed by all ranks of a link together, each on its own executor.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
@@ -45,8 +46,8 @@ impl Ranks {
         Ranks { inner: inner.share(), link, corrected: Arc::default(), shared: Arc::new([]) }
     }
 
-    /// Every rank has a part of the inputs of these names, along their first axis, in the programs compiled from now on: what is bound to
-    /// them is a buffer of that part. The others are whole on every rank.
+    /// In the programs compiled from now on, every rank has a part of the inputs of these names, along their first
+    /// axis, and binds a buffer of that part. The others are whole on every rank.
     pub fn with_shared_inputs<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Ranks { shared: names.into_iter().map(Into::into).collect(), ..self }
     }
@@ -101,7 +102,7 @@ struct RanksRun {
 }
 
 impl RanksRun {
-    /// Runs these steps on all ranks, with what is `shown` the same on all of them afterwards.
+    /// Runs these steps on all ranks, with the same `shown` values on all of them afterwards.
     ///
     /// # Safety
     /// As for [`Runnable::execute`].
@@ -124,7 +125,7 @@ impl RanksRun {
         };
         let all = self.link.numbers(digest)?;
         done?;
-        // A rank that failed where none waits for another.
+        // A rank that failed while none waits for another.
         if let Some(failed) = all.iter().position(|&other| other == 0) {
             return Err(rank_error(format!("rank {failed} failed; its own message says why")));
         }
@@ -147,7 +148,7 @@ impl RanksRun {
         )))
     }
 
-    /// What the run wrote and every rank has: carried inputs, and outputs where they are shown.
+    /// The results of the run that every rank has: carried inputs, and outputs if they are shown.
     fn written(&self, shown: bool) -> impl Iterator<Item = &Buffer> {
         let bindings = self.inner.bindings();
         let whole = bindings.program().carries.iter().filter(|carry| !self.parts[carry.input]);

@@ -1,4 +1,5 @@
-//! Who started this process, and as which of how many ranks: the variables of `mpirun`, `srun` and `torchrun`.
+//! The launcher of this process, its rank and the number of ranks: from the variables of `mpirun`, `srun` and
+//! `torchrun`.
 
 use crate::mpi::{Implementation, Mpi};
 use crate::tcp::Tcp;
@@ -9,7 +10,7 @@ use bilevel_graph::{Link, Result, rank_error};
 pub enum Transport {
     /// By the library of the launcher.
     Mpi(Implementation),
-    /// By TCP, where rank 0 listens at this address.
+    /// By TCP; rank 0 listens at this address.
     Tcp(String),
 }
 
@@ -34,12 +35,12 @@ const PORTS_ABOVE: u32 = 11;
 const FIRST_PORT: u32 = 20_000;
 
 impl Launch {
-    /// What the variables of this process say; none where it was started alone.
+    /// The launch given by the variables of this process; `None` if it was started alone.
     pub fn detect() -> Result<Option<Self>> {
         Self::of(|name| std::env::var(name).ok())
     }
 
-    /// What these variables say.
+    /// The launch given by these variables.
     ///
     /// ```
     /// use bilevel_ranks::Launch;

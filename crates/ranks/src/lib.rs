@@ -1,8 +1,8 @@
 //! One program on several ranks.
 //!
 //! [`partition`] turns a program, derivatives included, into the program of each rank. [`Ranks`] is an executor that does so with every
-//! program it compiles, so that nothing above it knows of ranks. Ranks are connected by [`Threads`] of one process, by [`Mpi`], or by
-//! [`Tcp`]; [`Launch`] finds out which, from the variables of a launcher.
+//! program it compiles, so that nothing above it depends on ranks. Ranks are connected by [`Threads`] of one process,
+//! by [`Mpi`], or by [`Tcp`]; [`Launch`] detects which, from the variables of a launcher.
 
 #![warn(clippy::too_many_lines)]
 

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// `mpirun` with this program as each of so many ranks: as any user, on fewer cores than ranks if there are fewer. `None` where there is no
-/// `mpirun`.
+/// `mpirun` with this program as each of so many ranks: as any user, on fewer cores than ranks if there are fewer.
+/// `None` if there is no `mpirun`.
 pub fn mpirun(ranks: usize, program: impl AsRef<OsStr>) -> Option<Command> {
     let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     there.ok().filter(|status| status.success())?;
@@ -17,7 +17,7 @@ pub fn mpirun(ranks: usize, program: impl AsRef<OsStr>) -> Option<Command> {
     Some(command)
 }
 
-/// As [`mpirun`], for a test: without `mpirun` the test says so and is left out, except in CI, where it fails.
+/// As [`mpirun`], for a test: without `mpirun` the test reports that and is skipped, except in CI, where it fails.
 ///
 /// # Panics
 /// If there is no `mpirun` and the variable `CI` is `true`.

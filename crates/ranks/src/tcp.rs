@@ -1,8 +1,9 @@
 //! Ranks that a launcher without MPI started: every two are connected by TCP.
 //!
-//! Rank 0 listens where all know it; the others tell it where they listen, and learn from it where their peers do. A message is its
-//! length and its bytes. A length of [`ABORTED`] announces the reason why a rank gave up. A connection that closes means a rank that ended.
-//! It is meant for the machines of one job, as launchers are: whoever can reach the port can join.
+//! Rank 0 listens at a known address; the others send it their addresses, and receive those of their peers. A message
+//! is its length and its bytes. A length of [`ABORTED`] announces the reason why a rank gave up. A closed connection
+//! means that the rank ended. It is meant for the machines of one job, as launchers are: any process that reaches the
+//! port can join.
 
 use bilevel_graph::{Communicator, Result, rank_error};
 use std::io::{ErrorKind, Read, Write};
@@ -19,7 +20,7 @@ const MAX_REASON: usize = 4096;
 const MAX_BUFFERED: usize = 1 << 14;
 /// All ranks must be there within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a rank says first, so that a stranger is not taken for one.
+/// The greeting of a rank, by which other processes are refused.
 const GREETING: [u8; 8] = *b"bilevel1";
 
 /// A rank that is connected with every other by TCP.
@@ -37,7 +38,7 @@ struct Peer {
 }
 
 impl Tcp {
-    /// Joins the other ranks, of which rank 0 listens at this address. Returns when all are there.
+    /// Joins the other ranks, of which rank 0 listens at this address. Returns when all have joined.
     pub fn join(rank: usize, size: usize, address: &str) -> Result<Self> {
         let joined = if rank == 0 { host(size, address) } else { join(rank, size, address) };
         let failed = |error: std::io::Error| {
@@ -81,7 +82,7 @@ impl Tcp {
         sent.map_err(|_| self.explained(to))
     }
 
-    /// Why a rank could not be sent to: what it said last, or that it ended.
+    /// The reason why a rank could not be reached: its last message, or its end.
     fn explained(&self, rank: usize) -> bilevel_graph::Error {
         match self.receive(rank, &mut []) {
             Err(error) => error,
@@ -152,7 +153,7 @@ impl Communicator for Tcp {
 
 type Peers = Vec<Option<TcpStream>>;
 
-/// Rank 0: waits for all, and tells each where the others listen.
+/// Rank 0: waits for all, and sends each the addresses of the others.
 fn host(size: usize, address: &str) -> std::io::Result<Peers> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let port = port.ok_or_else(|| std::io::Error::new(ErrorKind::InvalidInput, "the address has no port"))?;
@@ -175,7 +176,7 @@ fn host(size: usize, address: &str) -> std::io::Result<Peers> {
     Ok(peers)
 }
 
-/// Any other rank: tells rank 0 where it listens, calls the ranks before it, and waits for those after it.
+/// Any other rank: sends rank 0 its address, connects to the ranks before it, and waits for those after it.
 fn join(rank: usize, size: usize, address: &str) -> std::io::Result<Peers> {
     let listener = TcpListener::bind(("0.0.0.0", 0))?;
     let mut first = call(address, rank, size)?;

@@ -21,13 +21,13 @@ pub struct Threads {
     hub: Arc<Hub>,
 }
 
-/// Where the ranks meet.
+/// The meeting point of the ranks.
 struct Hub {
     round: Mutex<Round>,
     changed: Condvar,
 }
 
-/// One meeting: what every rank brings, and how many have read it.
+/// One meeting: the bytes of every rank, and the number of readers so far.
 struct Round {
     posted: Vec<Option<Arc<Vec<u8>>>>,
     read: usize,
@@ -43,7 +43,7 @@ impl Threads {
         (0..ranks).map(|rank| Link::new(Threads { rank, size: ranks, hub: hub.clone() })).collect()
     }
 
-    /// Runs a function on so many ranks, each a thread with its link; returns what each returned, in their order.
+    /// Runs a function on so many ranks, each a thread with its link; returns their results, in the order of ranks.
     pub fn run<R: Send>(ranks: usize, work: impl Fn(Link) -> R + Sync) -> Vec<R> {
         let work = &work;
         std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ impl Threads {
         self.hub.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all ranks bring to this meeting.
+    /// The bytes of all ranks in this meeting.
     fn meet(&self, own: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>> {
         let mut round = self.lock();
         // The last meeting may not be over for the others.

@@ -1,9 +1,9 @@
-//! Colours: what each ink looks like in light and dark, and the scales of heat maps.
+//! Colours: each ink in light and dark, and the scales of heat maps.
 
 /// A colour as red, green and blue.
 pub(crate) type Rgb = [u8; 3];
 
-/// What something is drawn with. Inks other than `Rgb` follow the reader's choice of light or dark on a page.
+/// The colour of a mark. Inks other than `Rgb` follow the reader's choice of light or dark on a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ink {
     /// The background.
@@ -137,7 +137,7 @@ mod tests {
             assert!(against(Ink::Text) >= 7.0);
             assert!(against(Ink::Muted) >= 4.5, "{}", against(Ink::Muted));
             for i in 0..COLOURS {
-                // WCAG asks 3 : 1 of graphics that carry meaning.
+                // WCAG requires 3 : 1 for graphics that carry meaning.
                 assert!(against(Ink::Series(i)) >= 3.0, "series {i}: {}", against(Ink::Series(i)));
             }
         }

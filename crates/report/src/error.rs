@@ -1,4 +1,4 @@
-//! What can go wrong when a picture is made.
+//! Errors of drawing.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum ReportError {
     },
     /// The PNG encoder refused.
     Encode {
-        /// What it said.
+        /// The message of the encoder or system.
         reason: String,
     },
 }

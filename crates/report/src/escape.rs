@@ -1,4 +1,4 @@
-//! Text made safe for where it is put: HTML and SVG, JSON in a script, data URIs.
+//! Escaping of text: for HTML and SVG, JSON in a script, data URIs.
 
 use std::fmt::Write;
 
@@ -35,7 +35,8 @@ pub(crate) fn json(text: &str) -> String {
     out
 }
 
-/// An SVG as a data URI to be put into a quoted attribute. Only what must be is percent-encoded, so it stays short.
+/// An SVG as a data URI to be put into a quoted attribute. Only the necessary characters are percent-encoded, so it
+/// stays short.
 pub(crate) fn data_uri(svg: &str) -> String {
     let mut out = String::from("data:image/svg+xml;charset=utf-8,");
     for c in svg.chars() {

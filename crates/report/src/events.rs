@@ -19,7 +19,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An open event file. What was written is on disk after [`flush`](EventFile::flush), or once it is dropped.
+/// An open event file. Written events are on disk after [`flush`](EventFile::flush), or once it is dropped.
 ///
 /// ```
 /// use bilevel_report::events::{EventFile, now};
@@ -40,7 +40,7 @@ pub struct EventFile {
     out: BufWriter<File>,
 }
 
-/// Seconds since 1970, as TensorBoard wants the wall time.
+/// Seconds since 1970, TensorBoard's wall time.
 ///
 /// ```
 /// assert!(bilevel_report::events::now() > 1.7e9);
@@ -84,7 +84,7 @@ impl EventFile {
         Err(io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
-    /// Where it is.
+    /// The path of the file.
     ///
     /// ```
     /// use bilevel_report::events::EventFile;

@@ -24,7 +24,7 @@ pub fn file_stem(title: &str) -> String {
         match letter {
             'α'..='ω' => {
                 let spelt = GREEK[letter as usize - 'α' as usize];
-                // A letter is a word of its own.
+                // A letter becomes a separate word.
                 name += &format!("-{spelt}-");
             }
             _ if letter.is_ascii_alphanumeric() => name.push(letter),

@@ -59,7 +59,7 @@ pub(crate) fn shorten(text: &str, size: f64, weight: Weight, room: f64) -> Strin
     kept + "…"
 }
 
-/// The text in lines that fit, broken between words, at most `most`; what is left is shortened.
+/// The text in lines that fit, broken between words, at most `most`; the rest is shortened.
 pub(crate) fn wrap(text: &str, size: f64, weight: Weight, room: f64, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,9 +1,9 @@
 //! Plain data as pictures and pages.
 //!
-//! A [`Plot`] of curves, [`Pictures`] of matrices and a [`Table`] each know how to become something a person can look
-//! at: SVG, PNG, HTML, Markdown or aligned text. A [`Report`] puts them on one self-contained page. [`events`] writes
-//! scalars for TensorBoard. Nothing here panics on odd data: what cannot be drawn (a NaN, a negative value on a
-//! logarithmic axis) is left out, and an empty plot says that it is empty.
+//! A [`Plot`] of curves, [`Pictures`] of matrices and a [`Table`] can be rendered as SVG, PNG, HTML, Markdown or
+//! aligned text. A [`Report`] puts them on one self-contained page. [`events`] writes scalars for TensorBoard. Nothing
+//! here panics on odd data: values that cannot be drawn (a NaN, a negative value on a logarithmic axis) are left out,
+//! and an empty plot says that it is empty.
 //!
 //! ```
 //! use bilevel_report::{Axis, Curve, Plot, Report, Section};

@@ -1,4 +1,4 @@
-//! Numbers for people: few digits, a true minus sign, powers of ten where plain digits would be long.
+//! Numbers for people: few digits, a true minus sign, powers of ten if plain digits would be long.
 
 /// A number as it is drawn: text, and a power of ten's exponent to be raised after it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,12 +25,12 @@ pub(crate) fn minus(text: String) -> String {
     text.replace('-', "−")
 }
 
-/// The exponent e with 10^e ≤ |value| < 10^(e+1); 0 for what has none.
+/// The exponent e with 10^e ≤ |value| < 10^(e+1); 0 for numbers without one.
 pub(crate) fn exponent(value: f64) -> i32 {
     if value == 0.0 || !value.is_finite() {
         return 0;
     }
-    // Printing is exact where log10 may round up to the next power.
+    // Printing is exact, while log10 may round up to the next power.
     format!("{:e}", value.abs()).split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0)
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn short(value: f64) -> Label {
     Label::power(Some(minus(mantissa)), e.parse().unwrap_or(0))
 }
 
-/// To five significant digits, with a power of ten where plain digits would be long: for tables and sentences.
+/// To five significant digits, with a power of ten if plain digits would be long, for tables and sentences.
 ///
 /// ```
 /// use bilevel_report::number;

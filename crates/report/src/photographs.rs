@@ -16,7 +16,7 @@ use tiny_skia::{ColorU8, Pixmap};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Photograph {
-    /// What stands below it.
+    /// The caption below it.
     pub caption: String,
     /// Pixels in a row.
     pub columns: usize,
@@ -53,9 +53,9 @@ impl Photograph {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Photographs {
-    /// What they show.
+    /// The title of the photographs.
     pub title: String,
-    /// What stands above the columns; nothing if there are none.
+    /// The headings of the columns; empty if there are none.
     pub columns: Vec<String>,
     /// The rows with their names.
     pub rows: Vec<(String, Vec<Photograph>)>,

@@ -15,7 +15,7 @@ use crate::{escape, number, raster, svg};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Panel {
-    /// What stands above it.
+    /// The title above it.
     pub title: String,
     /// Number of rows.
     pub rows: usize,
@@ -26,7 +26,7 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// The value at a place; `None` outside, and where it is missing.
+    /// The value at a place; `None` outside, and for missing values.
     ///
     /// ```
     /// assert_eq!(bilevel_report::Panel::default().value(0, 0), None);
@@ -41,7 +41,7 @@ impl Panel {
 
 /// Matrices side by side with one scale of colours.
 ///
-/// The scale is sequential; where values have both signs it is diverging, with zero in the middle. A matrix of more
+/// The scale is sequential; if values have both signs it is diverging, with zero in the middle. A matrix of more
 /// than 64 rows or columns is drawn as means over blocks.
 ///
 /// ```
@@ -59,7 +59,7 @@ impl Panel {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pictures {
-    /// What they show.
+    /// The title of the pictures.
     pub title: String,
     /// The matrices.
     pub panels: Vec<Panel>,
@@ -90,7 +90,7 @@ impl Pictures {
         [Setting::PAGE, Setting::PAGE_NARROW].map(|setting| svg::write(&draw(self, setting), setting))
     }
 
-    /// What the page's read-out shows, as JSON. Large matrices have none, to keep the page small.
+    /// The data of the page's read-out, as JSON. Large matrices have none, to keep the page small.
     pub(crate) fn data(&self) -> String {
         let panel = |panel: &Panel| {
             let small = panel.rows.saturating_mul(panel.columns) <= 4096;

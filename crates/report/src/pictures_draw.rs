@@ -1,4 +1,4 @@
-//! Where everything among pictures goes: panels in rows of about equal length, and the colour bar below.
+//! The layout of pictures: panels in rows of about equal length, and the colour bar below.
 
 use crate::colour::{Ink, heat};
 use crate::font::{Weight, shorten, wrap};
@@ -34,7 +34,7 @@ impl Colours {
         }
         let diverging = low < 0.0 && high > 0.0;
         let most = high.max(-low);
-        // As on an axis: what comes near zero has a scale from zero.
+        // As on an axis: values near zero have a scale from zero.
         let from = |bound: f64, other: f64| if bound.abs() < 0.2 * other.abs() { 0.0 } else { bound };
         Some(match diverging {
             true => Colours { low: -most, high: most, diverging },
@@ -134,7 +134,7 @@ fn cells(scene: &mut Scene, panel: &Panel, number: usize, colours: &Colours, [le
     for (step, boxes) in by_colour {
         let colour = |step| Ink::Rgb(heat(f64::from(step) / STEPS, colours.diverging));
         if step < 0 {
-            // What is missing is struck out: no colour, not even white, could be told from a value.
+            // Missing values are struck out: no colour, not even white, could be told from a value.
             let strokes = boxes.iter().map(|&[x, y, w, h]| vec![(x + 1.0, y + h - 1.0), (x + w - 1.0, y + 1.0)]);
             let stroke = Stroke { ink: Ink::Muted, width: 1.0, dashes: &[] };
             scene.marks.push(Mark::Lines { runs: strokes.collect(), stroke });

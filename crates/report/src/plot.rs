@@ -5,7 +5,7 @@ use crate::plot_draw::draw;
 use crate::scene::Setting;
 use crate::{escape, number, raster, svg, thin};
 
-/// An axis: what it measures, and whether its scale is logarithmic.
+/// An axis: its label, and whether its scale is logarithmic.
 ///
 /// ```
 /// use bilevel_report::Axis;
@@ -14,7 +14,7 @@ use crate::{escape, number, raster, svg, thin};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it measures, with its unit.
+    /// Its quantity, with the unit.
     pub label: String,
     /// Whether equal steps are equal factors. Values that are not positive are then left out.
     pub log: bool,
@@ -50,7 +50,7 @@ impl Axis {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// What the legend calls it; no entry if empty.
+    /// Its name in the legend; no entry if empty.
     pub name: String,
     /// x and y.
     pub points: Vec<(f64, f64)>,
@@ -122,7 +122,7 @@ impl Curve {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
-    /// What the curves show.
+    /// The title of the curves.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -160,7 +160,7 @@ impl Plot {
         [Setting::PAGE, Setting::PAGE_NARROW].map(|setting| svg::write(&draw(self, setting), setting))
     }
 
-    /// What the page's read-out shows: names and thinned points, as JSON.
+    /// The data of the page's read-out: names and thinned points, as JSON.
     pub(crate) fn data(&self) -> String {
         // Places are indices here, so that thinning gives back the points themselves.
         let curve = |curve: &Curve| {

@@ -1,4 +1,4 @@
-//! Where everything in a plot goes: title, legend, axes, bands, curves, from top to bottom.
+//! The layout of a plot: title, legend, axes, bands, curves, from top to bottom.
 
 use crate::colour::{COLOURS, Ink};
 use crate::font::{Weight, shorten, width, wrap};
@@ -129,7 +129,7 @@ fn label_width(label: &Label) -> f64 {
     width(&label.text, TICK, Weight::Regular) + width(exponent, 0.75 * TICK, Weight::Regular) + sign
 }
 
-/// Rows of samples and names above the curves, where they cover nothing. Returns where they end.
+/// Rows of samples and names above the curves, outside the plot area. Returns their lower end.
 fn legend(scene: &mut Scene, plot: &Plot, setting: Setting, top: f64) -> f64 {
     let (edge, row) = (setting.edge(), 21.0);
     let most = if setting.narrow() { 8 } else { 6 };
@@ -167,7 +167,7 @@ fn legend(scene: &mut Scene, plot: &Plot, setting: Setting, top: f64) -> f64 {
 /// How a curve is drawn: after eight curves the colours come again with other dashes.
 fn stroke(plot: &Plot, number: usize) -> Stroke {
     const DASHES: [&[f64]; 4] = [&[], &[9.0, 3.0, 2.0, 3.0], &[2.0, 3.0], &[12.0, 4.0]];
-    // A crowd is looked at as a whole: thin lines, and no dashes that nobody could follow.
+    // A crowd is seen as a whole: thin lines without dashes, which would be illegible.
     let crowd = plot.curves.len() > COLOURS * DASHES.len();
     let dashes: &[f64] = match plot.curves.get(number) {
         Some(curve) if curve.dashed => &[6.0, 4.0],

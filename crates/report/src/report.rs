@@ -27,10 +27,10 @@ pub enum Section {
     Text {
         /// The heading; none if empty.
         title: String,
-        /// Paragraphs with empty lines between them; what stands between backticks is set as code.
+        /// Paragraphs with empty lines between them; text between backticks is set as code.
         text: String,
     },
-    /// What a reader must know before believing the rest. Nothing is shown if there are none.
+    /// Warnings that qualify the rest. Nothing is shown if there are none.
     Warnings(Vec<String>),
     /// Curves.
     Plot(Plot),
@@ -42,7 +42,7 @@ pub enum Section {
     Table(Table),
     /// A configuration, a program, an output.
     Code {
-        /// What it is.
+        /// The title of the section.
         title: String,
         /// Shown as it is.
         text: String,
@@ -70,9 +70,9 @@ pub struct Report {
     pub title: String,
     /// A line below it; none if empty.
     pub subtitle: String,
-    /// What follows, in order.
+    /// The sections, in order.
     pub sections: Vec<Section>,
-    /// A line below all: what made the page, and when. None if empty.
+    /// The last line: the origin and date of the page. None if empty.
     pub footer: String,
 }
 
@@ -103,7 +103,7 @@ impl Report {
     }
 }
 
-/// Sections as HTML without the page around them, for a page of your own that has [`style`] and [`script`].
+/// Sections as HTML without the page around them, for your own page with [`style`] and [`script`].
 ///
 /// ```
 /// use bilevel_report::{Section, fragment};

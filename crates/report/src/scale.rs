@@ -28,7 +28,7 @@ impl Range {
             return Some(Range { low: low - room, high: high + room, log });
         }
         let room = margin * (high - low);
-        // What comes near zero, but not below it, has an axis from zero.
+        // Values near zero, but not below it, have an axis from zero.
         let one_sign = low >= 0.0 || high <= 0.0;
         let end = |bound: f64, moved: f64| if !log && one_sign && bound.abs() < 0.2 * size { 0.0 } else { moved };
         Some(Range { low: end(low, low - room), high: end(high, high + room), log })
@@ -39,7 +39,8 @@ impl Range {
         Some(((transform(value, self.log)? - self.low) / (self.high - self.low)).clamp(0.0, 1.0))
     }
 
-    /// The same for the edge of a band: what is too low for a logarithmic axis, or infinite, is put at an end.
+    /// The same for the edge of a band: values that are infinite, or too low for a logarithmic axis, are moved to an
+    /// end.
     pub fn part_or_end(&self, value: f64) -> Option<f64> {
         match value {
             v if v.is_nan() => None,

@@ -1,11 +1,11 @@
-//! A picture as a list of marks: what `svg` writes and `raster` paints.
+//! A picture as a list of marks, which `svg` writes and `raster` paints.
 
 use crate::colour::Ink;
 use crate::font::Weight;
 use crate::number::Label;
 use crate::thin::Place;
 
-/// Where a text is relative to its place.
+/// The position of a text relative to its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Anchor {
     Start,
@@ -58,14 +58,14 @@ pub(crate) struct Scene {
     pub width: f64,
     pub height: f64,
     pub marks: Vec<Mark>,
-    /// What a reader who cannot see the picture is told.
+    /// The alternative text of the picture.
     pub description: String,
     /// Attributes for a page's script.
     pub data: Vec<(&'static str, String)>,
 }
 
 impl Scene {
-    /// A straight line of an axis or a grid, in the middle of a row or column of pixels, where it is sharp.
+    /// A straight line of an axis or a grid, in the middle of a row or column of pixels, so that it is sharp.
     pub fn line(&mut self, a: Place, b: Place, ink: Ink) {
         let sharp = |a: f64, b: f64| if a == b { (a.floor() + 0.5, b.floor() + 0.5) } else { (a, b) };
         let ((ax, bx), (ay, by)) = (sharp(a.0, b.0), sharp(a.1, b.1));
@@ -90,12 +90,12 @@ impl Scene {
     }
 }
 
-/// Where a picture will be seen, which decides its layout and its colours.
+/// The place of a picture, which decides its layout and its colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Setting {
     /// Width of the canvas in units; letters are 11 to 16 units high.
     pub width: f64,
-    /// Whether it stands alone: then it has a title and a background of its own.
+    /// Whether it is a separate file: then it has a title and a background.
     pub alone: bool,
 }
 

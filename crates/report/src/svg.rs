@@ -92,7 +92,7 @@ fn write_text(out: &mut String, text: &Text, ink: &str) -> std::fmt::Result {
     write!(out, "</text>")
 }
 
-/// The runs in whole tenths of a unit: where each begins, then steps, which are shorter to write than places.
+/// The runs in whole tenths of a unit: the beginning of each, then steps, which are shorter than positions.
 fn path(runs: &[Vec<Place>], end: &str) -> String {
     let tenths = |&(x, y): &Place| ((10.0 * x).round() as i64, (10.0 * y).round() as i64);
     let mut d = String::new();

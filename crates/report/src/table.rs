@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Column {
-    /// What stands above it.
+    /// The heading of the column.
     pub name: String,
     /// Whether its cells are numbers.
     pub numeric: bool,
@@ -55,12 +55,12 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
-    /// What the table shows; may be empty.
+    /// The caption of the table; may be empty.
     pub caption: String,
 }
 
 impl Table {
-    /// As an HTML table in a box that scrolls by itself where it is too wide for the page.
+    /// As an HTML table in a box that scrolls by itself if it is too wide for the page.
     ///
     /// ```
     /// use bilevel_report::{Column, Table};
@@ -73,7 +73,7 @@ impl Table {
         let mut out =
             format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>", html(label));
         if !self.caption.is_empty() {
-            // In a box of its own, which stays where it is while the table is scrolled.
+            // In a separate box, which stays in place while the table is scrolled.
             _ = write!(out, "<caption><span>{}</span></caption>", html(&self.caption));
         }
         let cell = |out: &mut String, tag: &str, scope: &str, column: usize, text: &str| {
@@ -97,8 +97,8 @@ impl Table {
         out
     }
 
-    /// Aligned for a terminal of this many columns. Where it is too narrow, cells of the widest columns are
-    /// shortened, those of words first.
+    /// Aligned for a terminal of this many columns. If it is too narrow, cells of the widest columns are shortened,
+    /// those of words first.
     ///
     /// ```
     /// use bilevel_report::{Column, Table};
@@ -175,7 +175,8 @@ impl Table {
         let cells =
             |c: usize| self.rows.iter().filter_map(|row| row.get(c)).map(|cell| letters(cell)).max().unwrap_or(0);
         let widest_cell: Vec<usize> = (0..widths.len()).map(cells).collect();
-        // First names above short numbers, then long words, then what hurts; numbers only if nothing else helps.
+        // First names above short numbers, then long words, then more important cells; numbers only if nothing else
+        // helps.
         for (numeric, least, keep_cells) in
             [(true, 4, true), (false, 12, false), (false, 6, false), (false, 1, false), (true, 1, false)]
         {

@@ -1,4 +1,4 @@
-//! Long curves thinned to what the eye can see: in each column of pixels the first, lowest, highest and last point.
+//! Long curves thinned to the visible points: in each column of pixels the first, lowest, highest and last point.
 
 /// A place on the page.
 pub(crate) type Place = (f64, f64);
@@ -32,7 +32,7 @@ fn same_column(a: f64, b: f64) -> bool {
     (a * COLUMNS).floor() == (b * COLUMNS).floor()
 }
 
-/// Moves what must be kept of a column to the run.
+/// Moves the points to keep of a column to the run.
 fn flush(column: &mut Vec<Place>, run: &mut Vec<Place>) {
     let last = column.len().saturating_sub(1);
     let by_y = |a: &usize, b: &usize| column[*a].1.total_cmp(&column[*b].1);

@@ -3,7 +3,7 @@
 use crate::number::{Label, exponent, fixed, minus};
 use crate::scale::Range;
 
-/// Where an axis has marks.
+/// The marks of an axis.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ticks {
     /// Values with their labels.
@@ -43,7 +43,7 @@ pub(crate) fn ticks(range: &Range, wanted: usize) -> Ticks {
 }
 
 fn power(e: i32) -> f64 {
-    // Parsing is exact where a product of tens is not.
+    // Parsing is exact, while a product of tens is not.
     format!("1e{e}").parse().unwrap_or(f64::NAN)
 }
 

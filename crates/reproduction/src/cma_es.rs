@@ -1,9 +1,9 @@
-//! CMA-ES (Hansen 2016), the evolution strategy that TaylorGLO searches losses with: for few numbers, and functions whose derivative is
-//! not to be had.
+//! CMA-ES (Hansen 2016), the evolution strategy with which TaylorGLO searches for losses: for few numbers, and
+//! functions without an available derivative.
 //!
 //!   xₖ = m + σ·C^½·zₖ,   zₖ normal,   m ← Σ wᵢ·x₍ᵢ₎ over the better half, the best first
 //!
-//! C and σ follow the steps of m: C grows along them, σ grows where they add up and shrinks where they cancel.
+//! C and σ follow the steps of m: C grows along them, σ grows if they add up and shrinks if they cancel.
 
 use bilevel::Key;
 use bilevel::graph::random::fill_normal_f64;
@@ -60,7 +60,7 @@ impl CmaEs {
         }
     }
 
-    /// Where the search is.
+    /// The mean of the search.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
@@ -77,7 +77,8 @@ impl CmaEs {
         draws.chunks(n.max(1)).map(point).collect()
     }
 
-    /// Learns from the values of the points that were asked for, the less the better; what is no number is worst.
+    /// Learns from the values of the points from [`ask`](Self::ask); smaller is better, and a value that is not a
+    /// number is worst.
     pub fn tell(&mut self, points: &[Vec<f64>], values: &[f64]) {
         let n = self.mean.len() as f64;
         let mut order: Vec<usize> = (0..points.len().min(values.len())).collect();
@@ -101,7 +102,7 @@ impl CmaEs {
         let mean_step: Vec<f64> = (0..count).map(weighted).collect();
         self.mean.iter_mut().zip(&mean_step).for_each(|(m, step)| *m += self.sigma * step);
 
-        // C^−½ times the step of the mean is normal where the values say nothing.
+        // C^−½ times the step of the mean is normal if the values carry no information.
         let along = |j: usize| (0..count).map(|i| self.axes[i][j] * mean_step[i]).sum::<f64>() / self.lengths[j];
         let turned: Vec<f64> = (0..count).map(along).collect();
         let white: Vec<f64> = (0..count).map(|i| dot(&self.axes[i], &turned)).collect();

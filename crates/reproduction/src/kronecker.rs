@@ -32,12 +32,12 @@ impl Eigen {
         let entry = |i: usize, j: usize| 0.5 * (numbers[i * columns + j] + numbers[j * columns + i]);
         let found = Mat::from_fn(rows, rows, entry).self_adjoint_eigen(Side::Lower);
         let found = found.map_err(|_| wrong("has no eigen-decomposition"))?;
-        // What is below 0 is rounding.
+        // Values below 0 are rounding.
         let values = found.S().column_vector().iter().map(|value| value.max(0.0)).collect();
         Ok(Eigen { values, vectors: found.U().to_owned() })
     }
 
-    /// The matrix with these eigenvalues in place of its own.
+    /// The matrix with its eigenvalues replaced by these.
     fn with_values(&self, values: &[f64]) -> Vec<f64> {
         let size = values.len();
         let scaled = Mat::from_fn(size, size, |i, j| self.vectors[(i, j)] * values[j]);
@@ -63,11 +63,11 @@ pub struct Kronecker {
 }
 
 impl Kronecker {
-    /// Of two symmetric matrices without negative eigenvalues.
+    /// The product of two symmetric matrices without negative eigenvalues.
     ///
     /// # Errors
     ///
-    /// Where a matrix is not square, or an entry is not finite.
+    /// If a matrix is not square, or an entry is not finite.
     pub fn new(a: &Array, g: &Array, times: f64) -> Result<Self> {
         let [a, g] = side_by_side([a, g].map(|factor| || Eigen::of(factor)));
         Ok(Kronecker { factors: [a?, g?], times })
@@ -108,7 +108,7 @@ impl Kronecker {
     }
 }
 
-/// What each of these returns; each has a thread of its own.
+/// The results of these functions, each run on its own thread.
 pub(crate) fn side_by_side<T: Send, W: FnOnce() -> T + Send, const N: usize>(work: [W; N]) -> [T; N] {
     std::thread::scope(|scope| {
         work.map(|work| scope.spawn(work)).map(|thread| match thread.join() {

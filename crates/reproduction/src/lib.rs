@@ -4,7 +4,7 @@
 //! bilevel reproduce [STUDY|all] [--quick] [--json] [--out DIR]
 //! ```
 //!
-//! The guide's chapter *Reproducing* says which rows come out and, where one does not, why.
+//! The guide's chapter *Reproducing* lists the rows that are reproduced, and the reasons for the others.
 
 #![forbid(unsafe_code)]
 

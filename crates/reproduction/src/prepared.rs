@@ -4,10 +4,10 @@ use bilevel::{Estimator, Hypergradient, InnerLoop, Key, Method, Result, Session,
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A method compiled in one session; its clones share the compiled programs, so that a driver that prepares it has nothing left
-/// to do. An estimator keeps nothing between its calls but what is in the state, so runs do not meet.
+/// to do. An estimator keeps nothing outside the state between its calls, so runs are independent.
 ///
-/// It must be run on the problem and the kind of executor of its session, and it is that session's stop signal it listens to: a
-/// driver that is to be stopped must have the same.
+/// It must be run on the problem and the kind of executor of its session. It obeys that session's stop signal, so a
+/// driver that is to be stopped must have the same one.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     name: &'static str,

@@ -23,7 +23,7 @@ pub struct SeedRuns {
 }
 
 impl SeedRuns {
-    /// Of this configuration, from its own seed on or from the `first` after it, and from as many `seeds` as are asked for.
+    /// Runs of this configuration, from its own seed or the `first` after it, with this many `seeds`.
     pub fn of(config: &Config, with: &Map<String, Value>) -> Result<Self> {
         let whole = |name: &str, usual: u64| with.get(name).and_then(Value::as_u64).unwrap_or(usual);
         let first = config.seed + whole("first", 0);

@@ -1,5 +1,4 @@
-//! The last few things that were made, for whoever asks for the same again: decoded pictures, a problem with its data, a network that
-//! was trained before.
+//! A cache of the last few values: decoded pictures, a problem with its data, a network that was trained before.
 
 use bilevel::Result;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +15,13 @@ impl<T> Kept<T> {
         Kept { most, things: Mutex::new(vec![]) }
     }
 
-    /// What is kept under this name, or what is made now; nobody else makes one meanwhile.
+    /// The value cached under this name, or a new one; no other thread makes one meanwhile.
     pub fn get(&self, name: String, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, thing)) = things.iter().find(|(known, _)| *known == name) {
             return Ok(thing.clone());
         }
-        // Room is made first, for what has to go may be large.
+        // Old values are dropped first, because they may be large.
         things.truncate(self.most.saturating_sub(1));
         let thing = Arc::new(make()?);
         things.insert(0, (name, thing.clone()));

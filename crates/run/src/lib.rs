@@ -1,8 +1,9 @@
 //! Runs and studies.
 //!
-//! A [`Task`] is a bilevel problem with settings; a [`Config`] says everything that one run of it depends on. A [`Study`] is a list of
-//! runs and measurements with a table of rows, each beside a published number. A [`Registry`] holds tasks, studies, methods and
-//! optimizers: it begins with the library's methods, and crates and users add the rest.
+//! A [`Task`] is a bilevel problem with settings; a [`Config`] holds everything that one run of it depends on. A
+//! [`Study`] is a list of runs and measurements with a table of rows, each compared with a published number. A
+//! [`Registry`] holds tasks, studies, methods and optimizers: it begins with the library's methods, and crates and
+//! users add the rest.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Plain training as a method: θ is trained, and λ stays where it starts.
+//! Plain training as a method: θ is trained, and λ stays at its start.
 //!
 //!   h = 0
 //!
-//! So a baseline is a run like any other, with metrics, checkpoints and a page. Beside a method it shows what λ is worth; from the λ that a
-//! method has found (`start.lambda`) it trains a network with it.
+//! So a baseline is a run like any other, with metrics, checkpoints and a page. Compared with a method it shows the
+//! benefit of λ; from a learned λ (`start.lambda`) it trains a network with it.
 
 use bilevel::graph::{Graph, Program};
 use bilevel::methods::{MethodInfo, Oracles, Output, SettingsRecord};
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Plain {}
 
-/// What to know of it.
+/// The description of the method.
 pub const PLAIN: MethodInfo = MethodInfo::new("plain", "plain×n", "Plain training: λ stays where it starts");
 
 struct Prepared {

@@ -2,14 +2,14 @@
 //!
 //! | | price |
 //! |---|---|
-//! | a gradient of the inner loss, with ∂L_T/∂λ where it is asked for | 1 |
+//! | a gradient of the inner loss, with ∂L_T/∂λ if requested | 1 |
 //! | a gradient of the outer loss | 1 |
 //! | a reverse pass over ⟨∇θL_T, v⟩, which gives H·v, vᵀ·C, or both at once | 2 |
 //! | a loss without a derivative | ½ |
 //!
-//! The same prices hold for all methods. Methods differ in whether they can use H·v and vᵀ·C of one pass: the Langevin
-//! adjoint, reverse and forward mode need both at the same point along the same v; a linear solve needs many H·v and then
-//! one vᵀ·C along the solution, which is a pass of its own.
+//! The same prices hold for all methods. Methods differ in whether they can use H·v and vᵀ·C of one pass. The Langevin
+//! adjoint, reverse and forward mode need both at the same point along the same v. A linear solve needs many H·v and
+//! then one vᵀ·C along the solution, which is a separate pass.
 
 use bilevel::Method;
 use bilevel::methods::{AnyMethod, Oracles};
@@ -19,7 +19,7 @@ use bilevel::methods::{AnyMethod, Oracles};
 pub enum Passes {
     /// H·v and vᵀ·C come from one pass.
     Shared,
-    /// Each product is a pass of its own.
+    /// Each product is a separate pass.
     Separate,
 }
 

@@ -1,4 +1,4 @@
-//! What one task can be run by: a method with its own settings, and an inner loop.
+//! A recipe to run a task: a method with its settings, and an inner loop.
 
 use crate::Settings;
 use bilevel::InnerLoop;

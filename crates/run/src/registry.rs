@@ -1,4 +1,4 @@
-//! All tasks, studies, methods and optimizers that a command knows, as a value: users add their own.
+//! All tasks, studies, methods and optimizers of a command, as a value: users add their own.
 
 use crate::manifest::Taken;
 use crate::price::Passes;
@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The method and its inner loop for a task whose own loop and largest curvature are these; the task may add what it knows of a method.
+/// The method and its inner loop for a task whose own loop and largest curvature are these; the task may tune the
+/// method further.
 type Tuned = dyn Fn(InnerLoop, f64, Option<&dyn AnyTask>) -> Recipe + Send + Sync;
 type Read<T> = Arc<dyn Fn(&Settings) -> Result<Box<T>> + Send + Sync>;
 
@@ -46,7 +47,7 @@ impl KnownTask {
 /// A method that is known.
 #[derive(Clone)]
 pub struct KnownMethod {
-    /// What to know when choosing it.
+    /// Its description, for choosing a method.
     pub info: MethodInfo,
     /// How its second-order products are priced.
     pub passes: Passes,
@@ -84,7 +85,8 @@ impl KnownMethod {
         &self.usual
     }
 
-    /// With the settings of its solver, and the loop, that suit an inner loss of this curvature, where other methods run this loop.
+    /// The recipe with the solver's settings and the loop that suit an inner loss of this curvature, given the loop of
+    /// other methods.
     pub fn tuned(&self, inner: InnerLoop, curvature: f64) -> Recipe {
         (self.tuned)(inner, curvature, None)
     }
@@ -133,7 +135,7 @@ pub struct KnownMeasure {
     pub(crate) build: Arc<Build>,
 }
 
-/// Everything that a command knows.
+/// All tasks, studies, methods and optimizers of a command.
 ///
 /// ```
 /// use bilevel_run::Registry;
@@ -258,7 +260,7 @@ impl Registry {
         self
     }
 
-    /// With one more measure that rows of a manifest can name; it comes to a [`Taken`](crate::manifest::Taken).
+    /// Adds a measure that rows of a manifest can name; its result is a [`Taken`](crate::manifest::Taken).
     pub fn measure<M: Measure<Found = Taken>>(
         mut self,
         name: &'static str,
@@ -360,7 +362,7 @@ impl Registry {
     }
 }
 
-/// Of each setting that is a string, the words it can be, where they are few.
+/// The allowed words of each setting that is a string, if they are few.
 fn words(
     settings: &Settings,
     of: impl for<'a> Fn(&'a str) -> &'static [&'static str],

@@ -6,11 +6,12 @@ use serde::Serialize;
 /// Whether a number came out as it was printed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It agrees with the paper; where the paper has no number, with the reference.
+    /// It agrees with the paper, or with the reference if the paper has no number.
     Reproduced,
     /// It does not, and why.
     NotReproduced(String),
-    /// It is closer to the truth, cheaper or more accurate than the paper prints; where the paper has no number, than the reference.
+    /// It is closer to the truth, cheaper or more accurate than the paper's number, or than the reference if the paper
+    /// has none.
     Better,
     /// There is not a number to compare it with.
     NotClaimed,
@@ -19,12 +20,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// `Reproduced` where the condition holds, otherwise the reason.
+    /// `Reproduced` if the condition holds, otherwise the reason.
     pub fn when(holds: bool, why: impl Into<String>) -> Self {
         if holds { Verdict::Reproduced } else { Verdict::NotReproduced(why.into()) }
     }
 
-    /// `Reproduced` where both numbers are the same to four decimals, give or take one in the last.
+    /// `Reproduced` if both numbers are the same to four decimals, give or take one in the last.
     ///
     /// ```
     /// use bilevel_run::Verdict;
@@ -35,7 +36,7 @@ impl Verdict {
         Self::when((ours - printed).abs() < 1.5e-4, why)
     }
 
-    /// The reason, where there is one; else nothing.
+    /// The reason, or an empty text.
     ///
     /// ```
     /// assert_eq!(bilevel_run::Verdict::NotRun("it costs too much".into()).why(), "it costs too much");
@@ -45,7 +46,7 @@ impl Verdict {
     }
 }
 
-/// A number of a study beside the numbers it is compared with.
+/// A number of a study with the numbers for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name of the study.
@@ -58,7 +59,7 @@ pub struct Row {
     pub metric: String,
     /// The paper's number.
     pub paper: Option<f64>,
-    /// The number that an independent program or the protocol is known to give, or the truth where it is known.
+    /// The number of an independent program or of the protocol, or the truth if it is known.
     pub reference: Option<f64>,
     /// Our result; the mean if there are several seeds, and nothing if no run converged.
     pub ours: Option<f64>,
@@ -157,8 +158,8 @@ impl Row {
         Row { seeds: 0, ..self.verdict(verdict) }
     }
 
-    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is compared
-    /// with agrees with anything, and so with nothing: it is not called reproduced.
+    /// Sets the verdict, once numbers and spread are known. A mean is not called reproduced if its standard error is
+    /// half of the number for comparison, because it would agree with almost anything.
     ///
     /// ```
     /// use bilevel_run::{Row, Verdict};
@@ -177,7 +178,7 @@ impl Row {
         self
     }
 
-    /// The verdict in a few words, which say what the number was compared with: the paper, or else the reference.
+    /// The verdict in a few words, which name the comparison: the paper, or else the reference.
     ///
     /// ```
     /// use bilevel_run::{Row, Verdict};
@@ -196,7 +197,7 @@ impl Row {
             (Verdict::Reproduced, false, true) => "agrees with the reference",
             (Verdict::NotReproduced(_), false, true) => "differs from the reference",
             (Verdict::Better, false, true) => "better than the reference",
-            // The truth suite compares with truths of its own, which are no column of the table.
+            // The truth suite compares with its own truths, which are no column of the table.
             (Verdict::Reproduced, false, false) => "reproduced",
             (Verdict::NotClaimed | Verdict::NotReproduced(_) | Verdict::Better, false, _) => "no published number",
         }

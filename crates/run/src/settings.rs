@@ -35,7 +35,7 @@ impl Settings {
         Self::new(method.name(), &method)
     }
 
-    /// What a method with these settings returns; a hypergradient, if it is not one of the library's.
+    /// The output of a method with these settings; a hypergradient, if it is not one of the library's.
     ///
     /// ```
     /// use bilevel::methods::{DTfbo, Output};

@@ -15,13 +15,13 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values.
+    /// The spread of these values.
     pub fn of(values: &[f64]) -> Self {
         let (mean, sd) = mean_sd(values);
         Spread { mean, sd, count: values.len() }
     }
 
-    /// Of the differences between values that belong together, such as two losses on one split.
+    /// The spread of the differences between paired values, such as two losses on one split.
     pub fn of_differences(first: &[f64], second: &[f64]) -> Self {
         Self::of(&first.iter().zip(second).map(|(first, second)| first - second).collect::<Vec<_>>())
     }

@@ -1,9 +1,9 @@
 //! A study: a list of items, and a pure function from their results to rows, tables and figures.
 //!
-//! An item is a run of the driver or a measurement. The conductor of a study decides where items are done, how many at
-//! a time, and where their records are kept; the study knows nothing about it. Items that depend on the results of
-//! others come in a later stage: [`Study::next`] is asked again until it has nothing more to do. As it depends on
-//! records alone, a study that was interrupted continues where it stopped, and its rows are those of one that was not.
+//! An item is a run of the driver or a measurement. The conductor of a study decides where items run, how many at a
+//! time, and where their records are stored, independently of the study. Items that depend on the results of others
+//! come in a later stage: [`Study::next`] is called until it returns no more items. Because it depends only on
+//! records, an interrupted study can be continued, and its rows are those of an uninterrupted one.
 
 use crate::price::price;
 use crate::run::{HeldOut, History, LambdaLeaf, RunResult, save_lambda};
@@ -97,17 +97,17 @@ impl FromStr for Scale {
 /// How a study is to be conducted.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// What is known.
+    /// The known tasks, methods and optimizers.
     pub registry: &'a Registry,
     /// How much is done (`--scale`).
     pub scale: Scale,
-    /// Where seeds begin (`--seed`).
+    /// The first seed (`--seed`).
     pub seed: u64,
-    /// Where data files are (`--data`).
+    /// The folder of data files (`--data`).
     pub data: Option<PathBuf>,
-    /// Where it runs (`--device`).
+    /// The device (`--device`).
     pub device: Device,
-    /// The folder of its items: each has one of its own there, by its label.
+    /// The folder of its items: each has a subfolder named by its label.
     pub folder: PathBuf,
 }
 
@@ -127,17 +127,18 @@ impl<'a> Plan<'a> {
         self.folder.join(label).join(THETA_FILE).to_string_lossy().into_owned()
     }
 
-    /// One of two values, where the size of the paper is that of the full form.
+    /// Chooses one of two values; the size of the paper is that of the full form.
     pub fn choose<T>(&self, quick: T, full: T) -> T {
         if self.scale == Scale::Quick { quick } else { full }
     }
 
-    /// True for a quick test, whose numbers are held against nothing.
+    /// Returns true for a quick test, whose numbers are not compared.
     pub fn is_quick(&self) -> bool {
         self.scale == Scale::Quick
     }
 
-    /// A run of a task with these settings, where this plan says, from its first seed. Nothing is held out, as in what was published.
+    /// A run of a task with these settings on the plan's device, from its first seed. Nothing is held out, as in
+    /// publications.
     pub fn run(&self, task: &dyn AnyTask) -> Result<Config> {
         let data = self.data.as_ref().filter(|_| task.reads_data());
         let data = data.map_or(String::new(), |data| data.to_string_lossy().into_owned());
@@ -146,11 +147,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A piece of work with a record of its own.
+/// A piece of work with its own record.
 pub struct Item {
     /// Its name among the items, and that of its folder.
     pub label: String,
-    /// It takes times, so nothing else should run beside it.
+    /// It measures times, so nothing else should run at the same time.
     pub alone: bool,
     /// The work.
     pub work: Work,
@@ -160,7 +161,7 @@ pub struct Item {
 pub enum Work {
     /// A run of the driver, with metrics and checkpoints.
     Run(Box<Config>),
-    /// Anything else.
+    /// A measurement of any other kind.
     Measure(Box<dyn AnyMeasure>),
 }
 
@@ -175,12 +176,12 @@ impl Item {
         Item { label: label.into(), alone: false, work: Work::Measure(Box::new(measure)) }
     }
 
-    /// With nothing beside it.
+    /// Marks the item to run alone.
     pub fn alone(self) -> Self {
         Item { alone: true, ..self }
     }
 
-    /// How much work it is, in gradient steps: the weight it has in the progress of its study. That of a measurement is not known.
+    /// Its work in gradient steps, which weights it in the progress of its study. That of a measurement is unknown.
     pub fn weight(&self) -> Option<f64> {
         match &self.work {
             Work::Run(config) => Some(f64::from(config.outer.iterations) * config.inner.steps.max(1) as f64),
@@ -200,8 +201,8 @@ impl Item {
     }
 }
 
-/// A measurement: everything it depends on, and how it is taken. Its result is stored as JSON, in which a number that
-/// is not finite is none: use an `Option` where there may be one.
+/// A measurement: everything it depends on, and its computation. Its result is stored as JSON, in which a number that
+/// is not finite is none: use an `Option` if there may be one.
 pub trait Measure: Serialize + Send + Sync + 'static {
     /// The result.
     type Found: Serialize + DeserializeOwned;
@@ -228,16 +229,16 @@ impl<M: Measure> AnyMeasure for M {
     }
 }
 
-/// Where an item is done.
+/// The environment of an item.
 #[derive(Clone)]
 pub struct Place<'a> {
-    /// What is known.
+    /// The known tasks, methods and optimizers.
     pub registry: &'a Registry,
     /// The executor that runs programs.
     pub executor: Arc<dyn Executor>,
-    /// Set where the work should stop.
+    /// Set if the work should stop.
     pub signal: StopSignal,
-    /// Where data files are.
+    /// The folder of data files.
     pub data: Option<PathBuf>,
     /// The folder of the item, for λ and θ that other items start from.
     pub folder: PathBuf,
@@ -252,12 +253,12 @@ impl<'a> Place<'a> {
         Place { registry, executor: Arc::new(executor), signal, data: None, folder: PathBuf::new(), progress }
     }
 
-    /// Keeps λ in the folder of the item, where there is one: see [`Plan::lambda_of`].
+    /// Keeps λ in the folder of the item, if there is one: see [`Plan::lambda_of`].
     pub fn keep_lambda(&self, lambda: &Named<Array>) -> Result<()> {
         self.keep(LAMBDA_FILE, |path| save_lambda(lambda, path))
     }
 
-    /// Keeps θ in the folder of the item, where there is one: see [`Plan::theta_of`].
+    /// Keeps θ in the folder of the item, if there is one: see [`Plan::theta_of`].
     pub fn keep_theta(&self, theta: &Named<Array>) -> Result<()> {
         self.keep(THETA_FILE, |path| save_tree(theta, path))
     }
@@ -296,7 +297,7 @@ pub struct FinishedRun {
 }
 
 impl FinishedRun {
-    /// Of a run with this result, history and λ.
+    /// A finished run with this result, history and λ.
     pub fn new(
         registry: &Registry,
         config: &Config,
@@ -315,7 +316,7 @@ impl FinishedRun {
         })
     }
 
-    /// False where it diverged.
+    /// Returns false if it diverged.
     pub fn arrived(&self) -> bool {
         self.result.stopped != "diverged"
     }
@@ -329,7 +330,7 @@ impl FinishedRun {
 /// The outcome of an item.
 #[derive(Clone, Debug)]
 pub enum Done {
-    /// A run came to its end.
+    /// A finished run.
     Run(Box<FinishedRun>),
     /// A measurement was taken.
     Measured {
@@ -372,7 +373,7 @@ impl Finished {
         self.iter().find(|(known, _)| *known == label).map(|(_, done)| done)
     }
 
-    /// All runs that came to an end, with their labels.
+    /// All finished runs, with their labels.
     pub fn runs(&self) -> impl Iterator<Item = (&str, &FinishedRun)> {
         self.iter().filter_map(|(label, done)| match done {
             Done::Run(run) => Some((label, &**run)),
@@ -380,7 +381,7 @@ impl Finished {
         })
     }
 
-    /// A run; an error where there is none.
+    /// The run of this label, or an error.
     pub fn run(&self, label: &str) -> Result<&FinishedRun> {
         match self.get(label) {
             Some(Done::Run(run)) => Ok(run),
@@ -412,11 +413,11 @@ impl Finished {
 /// The results of a study.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Warnings to read before anything else.
+    /// Warnings for the top of the page.
     pub warnings: Vec<String>,
-    /// Its numbers, each beside those it is compared with: a file of them, and a table.
+    /// Its numbers with those for comparison, as a file and a table.
     pub rows: Vec<Row>,
-    /// Tables of its own, for the terminal and the page; where there are some, the rows are not shown on a terminal.
+    /// Its own tables, for the terminal and the page; if there are some, the rows are not shown on a terminal.
     pub tables: Vec<Table>,
     /// The results in sentences, for the terminal and the page.
     pub said: Vec<String>,
@@ -425,14 +426,14 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Rows and plots, and nothing else.
+    /// Findings of rows and plots only.
     pub fn new(rows: Vec<Row>, plots: impl IntoIterator<Item = Plot>) -> Self {
         Findings { rows, sections: plots.into_iter().map(Section::Plot).collect(), ..Findings::default() }
     }
 }
 
-/// Conducts a study: asks for its items, has those that are wanted done stage by stage, and so on until nothing is left. A stage adds its
-/// items to those that are done, which are there even where it fails. Items that need one that was passed over are passed over too.
+/// Conducts a study: runs the selected items stage by stage until none is left. A stage adds its items to the finished
+/// ones, even if it fails. Items that depend on a skipped one are skipped too.
 pub fn conduct<E: From<Error>>(
     study: &dyn Study,
     plan: &Plan,
@@ -464,7 +465,7 @@ pub fn conduct<E: From<Error>>(
     Ok(())
 }
 
-/// Conducts a study here and now, one item after the other, and keeps nothing: for tests and programs of your own.
+/// Conducts a study in memory, one item after the other, for tests and your own programs.
 pub fn in_memory(study: &dyn Study, plan: &Plan, place: &Place) -> Result<Findings> {
     // λ and θ go from one item to the next in files.
     let cannot = |error: std::io::Error| Error::other(format!("there is no temporary folder: {error}"));
@@ -487,7 +488,7 @@ pub fn in_memory(study: &dyn Study, plan: &Plan, place: &Place) -> Result<Findin
     study.findings(&plan, &done)
 }
 
-/// Does one item, and keeps λ and θ in the folder of the place, where there is one.
+/// Computes one item, and keeps λ and θ in the folder of the place, if there is one.
 pub fn do_item(item: &Item, place: &Place) -> Result<Done> {
     let began = Instant::now();
     match &item.work {

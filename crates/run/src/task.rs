@@ -1,4 +1,4 @@
-//! A task: a bi-level problem with settings of its own, and defaults with which every method works on it out of the box.
+//! A task: a bilevel problem with its own settings, and defaults with which every method works on it.
 
 use crate::{LambdaLeaf, Settings};
 use bilevel::graph::Executor;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
-/// What a task needs to build its problem, besides its own settings.
+/// The data that a task needs to build its problem, besides its own settings.
 ///
 /// ```
 /// use bilevel_run::Context;
@@ -26,13 +26,13 @@ use std::path::{Path, PathBuf};
 pub struct Context {
     /// The seed of everything random in the task itself: a split of the data, wrong labels.
     pub seed: u64,
-    /// Where data files are (`--data`), for tasks that read some.
+    /// The folder of data files (`--data`), for tasks that read some.
     pub data: Option<PathBuf>,
     /// The floating-point type.
     pub dtype: DType,
-    /// λ is to be judged by the evidence, by a method that claims to ([`Evidence`](bilevel::methods::Evidence)): a task with a normalised prior
-    /// builds a problem without an outer loss then, and trains on all rows that have labels. Other tasks do not look at it, and the
-    /// method refuses their problems.
+    /// Whether λ is judged by the evidence, by a method for it ([`Evidence`](bilevel::methods::Evidence)). A task with
+    /// a normalised prior then builds a problem without an outer loss, and trains on all rows that have labels. Other
+    /// tasks ignore it, and the method refuses their problems.
     pub evidence: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for Context {
     }
 }
 
-/// What trains where training is part of building a problem.
+/// The executor and settings of a training that is part of building a problem.
 ///
 /// ```
 /// use bilevel::observers::StopSignal;
@@ -61,7 +61,7 @@ pub struct BuiltOn<'a> {
     pub executor: &'a dyn Executor,
     /// The precision of its products.
     pub precision: Precision,
-    /// Set where the work should stop.
+    /// Set if the work should stop.
     pub signal: &'a StopSignal,
 }
 
@@ -106,8 +106,8 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// The Langevin adjoint with Adam at a rate of 0.05 for 300 iterations, in 64-bit floats; 100 inner steps of 0.01 at a temperature of
-    /// 1e-6, for curvatures up to 10.
+    /// The Langevin adjoint with Adam at a rate of 0.05 for 300 iterations, in 64-bit floats. The inner loop has 100
+    /// steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
     fn default() -> Self {
         Defaults {
             method: "langevin-adjoint",
@@ -154,9 +154,9 @@ impl Picture {
     }
 }
 
-/// A bi-level problem with settings: its fields are the keys of `[task]` in a configuration, their doc comments the comments
-/// beside them, and its `Default` their defaults. Fields are numbers, truths, strings and enums of plain words; a path that
-/// may be missing is an empty string.
+/// A bilevel problem with settings: its fields are the keys of `[task]` in a configuration, their doc comments the
+/// comments next to them, and its `Default` their defaults. Fields are numbers, booleans, strings and enums of plain
+/// words; a path that may be missing is an empty string.
 ///
 /// ```
 /// use bilevel::{InnerLoop, Leaf, Problem, Result, Variable};
@@ -214,8 +214,8 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
     /// The problem with these settings. A setting outside its range is [`Error::Setting`](bilevel::Error::Setting).
     fn build(&self, context: &Context) -> Result<Problem>;
 
-    /// The same problem, for a task that trains something before a run can begin: it does so on the run's own executor and in its
-    /// precision, and gives up when the signal is set.
+    /// The same problem, for a task that trains before a run can begin. It trains on the run's executor and in its
+    /// precision, and stops when the signal is set.
     fn build_on(&self, context: &Context, _on: &BuiltOn) -> Result<Problem> {
         self.build(context)
     }
@@ -223,7 +223,7 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
     /// The loops that suit these settings.
     fn defaults(&self) -> Defaults;
 
-    /// Whether these settings make it read files, so that `--data` is of use.
+    /// Whether it reads files with these settings, so that `--data` applies.
     fn reads_data(&self) -> bool {
         false
     }
@@ -238,7 +238,7 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
         vec![]
     }
 
-    /// Changes what a method of the library, and its inner loop, should have on this task beyond [`defaults`](Self::defaults).
+    /// Tunes a method of the library, and its inner loop, for this task beyond [`defaults`](Self::defaults).
     fn tune(&self, _method: &mut AnyMethod, _inner: &mut InnerLoop) {}
 }
 

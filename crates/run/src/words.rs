@@ -7,7 +7,7 @@ use std::fmt;
 /// No variant has this name.
 const NO_WORD: &str = "?";
 
-/// What serde says of [`NO_WORD`]: the variants it knows, or nothing if any string would do.
+/// Serde's answer to [`NO_WORD`]: the known variants, or nothing if any string would do.
 #[derive(Debug)]
 struct Expected(&'static [&'static str]);
 

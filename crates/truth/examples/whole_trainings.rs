@@ -1,5 +1,5 @@
-//! Does a hypergradient exist? Whole trainings of small networks over a range of inner steps: the exact derivative through all
-//! steps, how fast sensitivities grow, and what one forward pass of the Langevin adjoint makes of it.
+//! The existence of hypergradients: whole trainings of small networks over a range of inner steps: the exact derivative
+//! through all steps, the growth of sensitivities, and the result of one forward pass of the Langevin adjoint.
 //!
 //!     cargo run --release -p bilevel-truth --example whole_trainings
 

@@ -1,5 +1,5 @@
-//! The inner loop and the settings of a method that fit a problem of the suite: from what the method declares, so that one that was not
-//! there when this was written is fitted like any other.
+//! The inner loop and the settings of a method that fit a problem of the suite, derived from the method's declarations,
+//! so that a new method is fitted like any other.
 
 use super::TruthProblem;
 use bilevel::methods::claims::{Settling, Target, WELL_CONDITIONED};
@@ -25,8 +25,8 @@ pub fn fitted_steps(method: &AnyMethod, problem: &TruthProblem) -> Result<usize>
     Ok(if method.loop_use().stops_at_tolerance { problem.facts.inner.steps } else { inner.steps })
 }
 
-/// The method with settings with which it converges, and the inner loop that fits: an inner step, enough inner steps, the temperature. What
-/// it has beyond these stays as it is. Refuses a problem that asks for what the method does not have.
+/// The method with settings with which it converges, and the inner loop that fits: an inner step, enough inner steps,
+/// the temperature. Its other settings are unchanged. Refuses a problem that the method does not support.
 pub fn fitted(method: &AnyMethod, problem: &TruthProblem) -> Result<(AnyMethod, InnerLoop)> {
     fitted_with(method, problem, None)
 }
@@ -59,7 +59,7 @@ pub(super) fn fitted_with(
         Target::Minimum | Target::Proximal { .. } => enough.steps / 2,
         Target::Training { .. } => enough.steps - (enough.steps / 10).max(1),
     };
-    // What the method itself does about such a curvature: an inner step that it needs smaller.
+    // The method's own answer to such a curvature: a smaller inner step.
     let largest = facts.largest_curvature;
     let step = method.clone().tune(enough, largest).step.min(enough.step);
     let steps = match method.claims().settling {

@@ -1,9 +1,9 @@
 //! The truth suite: problems whose hypergradients are known, and how far each method is from them.
 //!
-//! Every [`TruthProblem`] has its exact hypergradient, by closed form, by dense linear algebra, by quadrature of
-//! dF/dλ = E\[f_λ\] − Cov(f, ∂L_T/∂λ)/τ, or, for whole trainings of networks, by exact reverse mode. [`measure`] runs a method on one
-//! of them and answers with a [`Row`]: bias with its standard error, spread, cost and memory, beside what the method's own
-//! documentation claims ([`Claims`](bilevel::methods::claims::Claims)).
+//! Every [`TruthProblem`] has its exact hypergradient: by closed form, by dense linear algebra, by quadrature of dF/dλ
+//! = E\[f_λ\] − Cov(f, ∂L_T/∂λ)/τ, or, for whole trainings of networks, by exact reverse mode. [`measure`] runs a
+//! method on one of them and returns a [`Row`]: bias with its standard error, spread, cost and memory, and the claims
+//! of the method's documentation ([`Claims`](bilevel::methods::claims::Claims)).
 //!
 //! ```
 //! use bilevel::Cpu;
@@ -48,13 +48,13 @@ pub const KEY: u64 = 12;
 pub struct TruthProblem {
     /// Its name.
     pub name: String,
-    /// What is special about it.
+    /// The property that it tests.
     pub about: &'static str,
     /// The problem, at whose first λ the hypergradient is known.
     pub problem: Problem,
     /// The hypergradient: all numbers of λ in their order.
     pub truth: Vec<f64>,
-    /// What is known of it.
+    /// Facts about the problem.
     pub facts: Facts,
     /// The growth rate of sensitivities per inner step, for a training.
     pub growth_rate: Option<f64>,

@@ -1,4 +1,4 @@
-//! One method on one problem: how far it is from the truth, how sure that is, and what it cost.
+//! One method on one problem: its distance from the truth, the standard error of that, and its cost.
 
 use super::TruthProblem;
 use super::dense::norm;
@@ -22,9 +22,9 @@ const CHAOS: f64 = 1e3;
 /// How much is done to know a method's bias well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Independent runs of what is random, at least 2.
+    /// Independent random runs, at least 2.
     pub replicas: u32,
-    /// Hypergradients of each that are averaged, after one that warms up what the method keeps warm.
+    /// Hypergradients of each that are averaged, after one that warms up the method's memory.
     pub calls: u32,
     /// How many times longer than they need be chains at finite temperature are, for methods whose bias falls with the length.
     pub length: usize,
@@ -37,7 +37,7 @@ impl Effort {
     pub const FULL: Effort = Effort { replicas: 24, calls: 1, length: 10 };
 }
 
-/// What came of it.
+/// The verdict on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -75,7 +75,8 @@ impl Verdict {
         }
     }
 
-    /// True if the method applies to the problem, whether it found a hypergradient or not: what "right on" is counted of.
+    /// True if the method applies to the problem, whether it found a hypergradient or not: the denominator of "right
+    /// on".
     pub fn applies(&self) -> bool {
         !matches!(self, Verdict::NotApplicable(_))
     }
@@ -94,9 +95,9 @@ pub struct Row {
     pub kept: Option<bool>,
     /// Independent runs that were made.
     pub replicas: u32,
-    /// What came of it.
+    /// The verdict on it.
     pub verdict: Verdict,
-    /// ‖truth‖, where it is finite.
+    /// ‖truth‖, if it is finite.
     pub truth: Option<f64>,
     /// ‖mean − truth‖.
     pub bias: Option<f64>,
@@ -148,10 +149,10 @@ impl Row {
     }
 }
 
-/// The mean of the hypergradients of one replica, what one of them costs, and what is kept.
+/// The mean of the hypergradients of one replica, the cost of one of them, and its memory.
 struct Replica {
     mean: Vec<f64>,
-    /// The standard error that the method itself knows, of one hypergradient.
+    /// The standard error of one hypergradient reported by the method itself.
     own_error: Option<f64>,
     oracles: Oracles,
     kept_bytes: usize,
@@ -197,7 +198,7 @@ fn replica(
     })
 }
 
-/// Runs a method with this inner loop on a problem, as often as this effort says where anything is random.
+/// Runs a method with this inner loop on a problem, with this effort if anything is random.
 pub fn measure(
     (method, inner): (&dyn Method, &InnerLoop),
     problem: &TruthProblem,
@@ -224,7 +225,7 @@ pub fn measure(
             Ok(found) => all.push(found),
             Err(error) => return refused(error),
         }
-        // Where two are the same to the bit nothing is random, and of a whole training there is only one.
+        // If two are the same to the bit, nothing is random; a whole training has only one.
         if whole_training || (all.len() == 2 && all[0].mean == all[1].mean) {
             break;
         }

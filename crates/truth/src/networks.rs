@@ -1,5 +1,5 @@
-//! Whole trainings of small networks with minibatches, over a range of inner steps up to and beyond the one where derivatives
-//! through training cease to exist. The truth is exact reverse mode through every step.
+//! Whole trainings of small networks with minibatches, over a range of inner steps up to and beyond the one at which
+//! derivatives through training cease to exist. The truth is exact reverse mode through every step.
 
 use super::{KEY, TruthProblem, normals};
 use bilevel::methods::Rmd;

@@ -1,4 +1,4 @@
-//! Whether a method keeps what it promises on a problem that its claims cover.
+//! Whether a method keeps its promise on a problem that its claims cover.
 
 use super::TruthProblem;
 use super::fitted::fitted_with;
@@ -21,8 +21,8 @@ const MAX_BIAS: f64 = 0.1;
 /// The sine of the angle that a tolerance leaves between a direction and the truth.
 const ANGLE: f64 = 1e-4;
 
-/// Measures a method with settings that fit, and what has become of its claim. Methods that promise a bias of O(1/σ) are measured at a
-/// large penalty, which is their claim; the row is that of their own penalty.
+/// Measures a method with suitable settings, and checks its claim. Methods that promise a bias of O(1/σ) are measured
+/// at a large penalty, which is their claim; the row is that of their default penalty.
 pub(super) fn judged(
     method: &AnyMethod,
     problem: &TruthProblem,

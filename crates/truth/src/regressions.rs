@@ -59,7 +59,7 @@ fn ridge(shared: bool) -> Result<TruthProblem> {
 
 /// More parameters than rows: L_T = ½·Σ (Xθ − y − λ)², and training from 0 finds the shortest θ that fits, X⁺(y + λ).
 ///
-/// dθ/dλ = X⁺ = Xᵀ(XXᵀ)⁻¹, so dF/dλ = (XXᵀ)⁻¹·X·f_θ. f is a distance to a point; where `inside`, one that the rows span.
+/// dθ/dλ = X⁺ = Xᵀ(XXᵀ)⁻¹, so dF/dλ = (XXᵀ)⁻¹·X·f_θ. f is a distance to a point; if `inside`, one that the rows span.
 fn overparametrised(inside: bool) -> Result<TruthProblem> {
     let (few, many) = (3, 8);
     let (x, y) = (rows(&normals(5, few * many), many), normals(6, few));

@@ -1,4 +1,4 @@
-//! Where λ is the start of training: bowls of which T steps are a power of a matrix, and proximal minima.
+//! Problems in which λ is the start of training: bowls in which T steps are a power of a matrix, and proximal minima.
 
 use super::TruthProblem;
 use bilevel::methods::claims::{Facts, Target};

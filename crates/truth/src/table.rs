@@ -18,7 +18,7 @@ pub struct Table {
 /// One square of a heat map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// ‖mean − truth‖/‖truth‖, where there is one.
+    /// ‖mean − truth‖/‖truth‖, if there is one.
     pub relative_bias: Option<f64>,
     /// Whether the documentation claims that this is right.
     pub claimed: bool,
@@ -33,7 +33,7 @@ pub struct HeatMap {
     pub methods: Vec<String>,
     /// Names of the problems.
     pub problems: Vec<String>,
-    /// By method, then by problem; `None` where the method does not apply or found nothing.
+    /// By method, then by problem; `None` if the method does not apply or found nothing.
     pub cells: Vec<Vec<Option<Cell>>>,
 }
 
@@ -75,7 +75,7 @@ impl Table {
         Ok(Table { rows })
     }
 
-    /// The rows in which a method does not keep what it promises.
+    /// The rows in which a method breaks its promise.
     pub fn broken_claims(&self) -> Vec<&Row> {
         self.rows.iter().filter(|row| row.kept == Some(false)).collect()
     }

@@ -1,4 +1,4 @@
-//! What the command answered, and what no answer may be, whatever was asked.
+//! The answer of the command, and the faults that no answer may have.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ const INTERRUPTED: i32 = 130;
 /// The longest complaint, in characters: long enough for a path quoted twice.
 const LONGEST: usize = 2200;
 
-/// What a command answered.
+/// The answer of a command.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What it was given.
+    /// The command line.
     pub line: Vec<OsString>,
     /// How it ended.
     pub status: ExitStatus,
@@ -24,19 +24,19 @@ pub struct Answer {
     pub timed_out: bool,
     /// Whether it was asked to stop.
     pub interrupted: bool,
-    /// What it printed.
+    /// Its standard output.
     pub out: Vec<u8>,
-    /// What it said of itself.
+    /// Its standard error.
     pub error: Vec<u8>,
 }
 
 impl Answer {
-    /// The exit code; none where a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// True where it says that it did what it was asked.
+    /// Returns true if it reports success.
     pub fn done(&self) -> bool {
         self.code() == Some(0)
     }
@@ -52,12 +52,12 @@ impl Answer {
         format!("'bilevel {}'", words.join(" "))
     }
 
-    /// What it printed, as text.
+    /// Its standard output as text.
     pub fn out_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.out)
     }
 
-    /// What it said of itself, as text.
+    /// Its standard error as text.
     pub fn error_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.error)
     }
@@ -67,7 +67,7 @@ impl Answer {
         self.error_text().lines().rev().find(|line| line.starts_with("bilevel: ")).map(String::from)
     }
 
-    /// Everything that is wrong with it, where it may end with these exit codes.
+    /// All its faults, given the exit codes that it may end with.
     pub fn faults(&self, codes: &[i32]) -> Vec<String> {
         let mut faults = vec![];
         let (out, error) = (self.out_text(), self.error_text());
@@ -105,7 +105,7 @@ impl Answer {
         faults
     }
 
-    /// What is wrong with the sentence of a command that did not do what it was asked.
+    /// The fault in the error message of a failed command.
     fn wrong_complaint(&self) -> Option<String> {
         let error = self.error_text();
         let last = error.lines().last().unwrap_or_default();
@@ -129,7 +129,7 @@ impl Answer {
     }
 }
 
-/// True for what moves a terminal's cursor, changes its colours or turns the direction of a line.
+/// Returns true for characters that move a terminal's cursor, change its colours or the direction of a line.
 fn is_raw(c: char) -> bool {
     let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || c.is_control() && !matches!(c, '\n' | '\t')

@@ -1,4 +1,4 @@
-//! The built `bilevel` command: where it is, and running it with a limit on its time.
+//! The built `bilevel` command: its path, and running it with a time limit.
 
 use super::answer::Answer;
 use super::place::Place;
@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Bilevel(PathBuf);
 
 impl Bilevel {
-    /// The command that was given; else the one beside this program, built again where cargo started this program.
+    /// The given command, or else the one next to this program, rebuilt if cargo started this program.
     pub fn find(given: Option<&Path>) -> Result<Self> {
         if let Some(path) = given {
             let path = path.canonicalize().map_err(AttackError::file(path))?;
@@ -40,7 +40,7 @@ impl Bilevel {
         Ok(Bilevel(beside))
     }
 
-    /// Starts it in a place; what it says goes into files beside the folder it sees.
+    /// Starts it in a place; its output goes into files outside its folder.
     pub fn start(&self, place: &Place, line: &[OsString]) -> Result<Started> {
         let file = |name: &str| {
             let path = place.beside(name);
@@ -70,7 +70,7 @@ impl Bilevel {
         self.run(place, &line.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
-    /// Runs it with plain words, where it has to succeed for the attack to continue; the answer is what it printed.
+    /// Runs it with plain words if it has to succeed for the attack to continue; returns its output.
     pub fn prepare(&self, place: &Place, line: &[&str]) -> Result<String> {
         let answer = self.say(place, line)?;
         match (answer.code(), answer.faults(&[0]).first()) {
@@ -133,7 +133,7 @@ impl Started {
         Ok(())
     }
 
-    /// Asks it to stop, as Ctrl-C does.
+    /// Interrupts it, as Ctrl-C does.
     pub fn interrupt(&mut self) -> Result<()> {
         self.interrupted = true;
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).stderr(Stdio::null()).status();

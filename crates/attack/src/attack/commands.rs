@@ -20,7 +20,7 @@ pub struct Commands {
     stock: Place,
 }
 
-/// A command line, and where its answer goes if it says so.
+/// A command line, and the file of its answer, if it names one.
 #[derive(Default)]
 struct Line {
     words: Vec<OsString>,
@@ -29,7 +29,7 @@ struct Line {
     dry: bool,
     /// Whether anything in it may be wrong on purpose.
     wild: bool,
-    /// Whether something was put into it that can make it another command.
+    /// Whether an inserted word can make it another command.
     strange: bool,
 }
 
@@ -40,7 +40,7 @@ impl Line {
 }
 
 impl Commands {
-    /// Asks the command what it knows, and makes runs to be resumed and reported.
+    /// Reads the names and keys of the command, and makes runs to be resumed and reported.
     pub fn new(bilevel: &Bilevel) -> Result<Self> {
         let stock = Place::new()?;
         let known = Known::ask(bilevel, &stock)?;
@@ -58,7 +58,7 @@ impl Commands {
         Ok(Commands { bilevel: bilevel.clone(), known, stock })
     }
 
-    /// A place of its own with everything a line can name.
+    /// A separate place with everything that a line can name.
     fn place(&self, dice: &mut Dice, wild: bool) -> Result<Place> {
         let place = Place::new()?;
         let path = place.seen().join("random.toml");
@@ -239,7 +239,7 @@ impl Commands {
         }
     }
 
-    /// What a command that says it did what it was asked must have left.
+    /// The files missing after a command that reports success.
     fn broken_promises(&self, command: &str, line: &Line, answer: &Answer, place: &Place) -> Vec<String> {
         let mut faults = vec![];
         let help = answer.out_text().contains("Usage: bilevel") || answer.out_text().starts_with("bilevel ");

@@ -1,4 +1,4 @@
-//! Ways to damage a file: what a full disk, a bad cable, a careless script or a nasty neighbour may leave.
+//! Ways to damage a file: as a full disk, a bad cable, a careless script or a malicious user may leave it.
 
 use super::place::copy;
 use crate::error::{AttackError, Result};
@@ -25,9 +25,9 @@ pub enum Way {
     LoopingLink,
     /// A link to nothing.
     DanglingLink,
-    /// A link to what was there, which now lies elsewhere.
+    /// A link to the original file, which was moved elsewhere.
     Link,
-    /// A pipe that nobody writes to.
+    /// A pipe without a writer.
     Fifo,
     /// Not there.
     Remove,
@@ -49,7 +49,7 @@ impl Way {
         Way::Remove,
     ];
 
-    /// What was done, to follow the name of the file.
+    /// The damage in words, to follow the name of the file.
     pub fn words(self) -> &'static str {
         match self {
             Way::Truncate => "cut",

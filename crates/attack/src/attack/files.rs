@@ -1,5 +1,5 @@
-//! Runs whose files were damaged: continuing with them, drawing them and comparing them must refuse in one sentence or
-//! end with what an undamaged run would have.
+//! Runs whose files were damaged: continuing, drawing and comparing them must be refused in one sentence, or end with
+//! the result of an undamaged run.
 
 use super::answer::Answer;
 use super::command::Bilevel;
@@ -16,7 +16,7 @@ const WHOLE: &str = "12";
 const PART: &str = "7";
 const EVERY: &str = "checkpoint.every=3";
 
-/// The runs that are damaged: different in what they keep between iterations.
+/// The runs to damage, which differ in the state that they keep between iterations.
 const RUNS: [&[&str]; 4] = [
     &["synth1d"],
     &["synth1d", "--set", "task.noise=0.3", "--method", "hpo-sgld"],
@@ -24,7 +24,7 @@ const RUNS: [&[&str]; 4] = [
     &["sine-initialisation", "--tensorboard"],
 ];
 
-/// What the comparison is asked for.
+/// The arguments of the comparison.
 const COMPARE: [&str; 10] =
     ["compare", "synth1d", "--methods", "rmd,ift-cg", "--seeds", "1", "--outer", "6", "--out", "kept"];
 
@@ -58,7 +58,7 @@ impl Files {
         self.stock.seen().join(named("whole", run))
     }
 
-    /// Damages one or two files below a folder; the answer is what was done, and to which files.
+    /// Damages one or two files below a folder; returns the damage and the files.
     fn damage(&self, dice: &mut Dice, place: &Place, folder: &Path, other: &Path) -> Result<Vec<(PathBuf, Way)>> {
         let mut done: Vec<(PathBuf, Way)> = vec![];
         // Pictures are written and never read.
@@ -86,7 +86,7 @@ impl Files {
         let mut tried = Tried::new(if is_whole { "resume, finished" } else { "resume, stopped" });
         let mut faults = answer.faults(&[0, 2]);
         let what = described(&answer, &damage);
-        // A configuration that still reads may ask for something else; that it is another run is then what must be noticed.
+        // A damaged configuration may still be valid but different; then the difference must be detected.
         let other_wish = damage.iter().any(|(file, way)| named_as(file, "config.toml") && *way == Way::FlipBits);
         if answer.done() && !other_wish {
             // A digit that was flipped in a line of metrics cannot be told from another, and lines that are lost are lost: it
@@ -156,7 +156,8 @@ impl Attack for Files {
     }
 }
 
-/// Makes of a run of few iterations what one of more leaves when it is killed: no result, and metrics beyond the checkpoint.
+/// Turns a finished short run into the state of a longer run after a kill: no result, and metrics beyond the
+/// checkpoint.
 fn as_if_stopped(folder: &Path) -> Result<()> {
     for name in ["result.json", "lambda.safetensors", "report.html"] {
         let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! What must be in the folder of a finished run, and whether two of them are the same.
+//! The required contents of a finished run's folder, and the comparison of two.
 
 use super::place::files_below;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Files that must be the same, byte for byte, in the folders of the same run.
 const SAME: [&str; 2] = ["result.json", "lambda.safetensors"];
 
-/// The metrics without the one thing that differs from run to run; what is wrong with them where they are none.
+/// The metrics without times, which differ from run to run, or an error if they are invalid.
 fn timeless(folder: &Path) -> Result<Vec<Value>, String> {
     let text = std::fs::read_to_string(folder.join("metrics.jsonl"))
         .map_err(|error| format!("leaves metrics that cannot be read ({error})"))?;
@@ -59,7 +59,7 @@ pub fn faults(folder: &Path) -> Vec<String> {
     faults
 }
 
-/// Files below a folder that are in none of its kind that was left alone. Checkpoints may be of other iterations, or set aside
+/// Files below a folder that an undisturbed one of its kind lacks. Checkpoints may be of other iterations, or set aside
 /// because they were damaged, and every process begins an event file of its own.
 fn leftovers(folder: &Path, expected: &Path) -> Vec<String> {
     let below = |folder: &Path| -> Vec<PathBuf> {
@@ -83,13 +83,13 @@ fn difference(folder: &Path, expected: &Path, name: &str) -> Option<String> {
     (!same).then(|| format!("ends with another {name} than when it is left alone"))
 }
 
-/// Where the folder of a command differs in this file from one that was left alone, or has files too many.
+/// The differences of a command's folder from an undisturbed one, in this file and in additional files.
 pub fn differences_in(folder: &Path, expected: &Path, name: &str) -> Vec<String> {
     difference(folder, expected, name).into_iter().chain(leftovers(folder, expected)).collect()
 }
 
-/// Where the folder of a run differs from that of the same run left alone. Metrics, and which plots are made of them, are
-/// compared if they are asked for.
+/// The differences of a run's folder from that of the same run undisturbed. Metrics and their plots are compared on
+/// request.
 pub fn differences(folder: &Path, expected: &Path, metrics: bool) -> Vec<String> {
     let mut differences: Vec<String> = SAME.iter().filter_map(|name| difference(folder, expected, name)).collect();
     if metrics {

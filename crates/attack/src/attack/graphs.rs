@@ -20,7 +20,7 @@ impl Graphs {
         Graphs { cpus: [1, 2, 3].map(Cpu::with_threads) }
     }
 
-    /// Holds a program against the reference and against itself on other teams; the answer is what the reference gave.
+    /// Compares a program with the reference and with itself on other teams; returns the results of the reference.
     fn hold(&self, case: &Case, tried: &mut Tried) -> Result<Vec<Array>> {
         let expected = case.expected()?;
         for (threads, cpu) in (1..).zip(&self.cpus) {
@@ -74,12 +74,12 @@ impl Graphs {
     }
 }
 
-/// How well derivatives must agree with differences: extrapolated from long steps they have 8 good digits and more, from the
-/// shortest steps, beside a kink, 6.
+/// How well derivatives must agree with differences: extrapolated from long steps they have 8 good digits and more,
+/// from the shortest steps, next to a kink, 6.
 const DERIVATIVE: f64 = 1e-6;
 
-/// Products and quotients of numbers near the ends of what f32 holds: where the graph as written gives the right number, which
-/// is that in f64, simplification must not make it overflow, vanish or be rounded coarsely.
+/// Products and quotients of numbers near the limits of f32. If the graph as written gives the right number, that of
+/// f64, simplification must not make it overflow, vanish or lose digits.
 fn ranges(seed: u64, tried: &mut Tried) -> Result<()> {
     let mut values = vec![];
     let plain = Graph::without_simplification;

@@ -6,7 +6,7 @@ use super::words;
 use crate::error::{AttackError, Result};
 use bilevel_graph::conformance::Dice;
 
-/// What a key takes.
+/// The values of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Truth,
@@ -24,7 +24,7 @@ pub struct Key {
     default: String,
 }
 
-/// Names and keys the command knows.
+/// Names and keys of the command.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Tasks.
@@ -38,7 +38,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Asks the command.
+    /// Reads them from the command.
     pub fn ask(bilevel: &Bilevel, place: &Place) -> Result<Self> {
         let list: serde_json::Value = serde_json::from_str(&bilevel.prepare(place, &["list", "--json"])?)
             .map_err(|error| AttackError::Command(format!("'bilevel list --json' is no JSON: {error}")))?;
@@ -64,7 +64,7 @@ impl Known {
         Ok(Known { tasks, methods, items, keys })
     }
 
-    /// A setting `KEY=VALUE` of one of these methods; where it is wild, wrong in some way for one in three.
+    /// A setting `KEY=VALUE` of one of these methods; if it is wild, one in three is wrong in some way.
     pub fn setting(&self, dice: &mut Dice, method: usize, wild: bool) -> String {
         let keys = &self.keys[method];
         let key = &keys[dice.below(keys.len())];
@@ -82,7 +82,7 @@ impl Known {
 }
 
 impl Known {
-    /// A configuration file; where it is wild, keys may be given twice, misspelt or of another type.
+    /// A configuration file; if it is wild, keys may be given twice, misspelt or of another type.
     pub fn file(&self, dice: &mut Dice, wild: bool) -> String {
         let method = dice.below(self.methods.len());
         let task = dice.below(self.tasks.len());
@@ -114,7 +114,7 @@ impl Key {
         let last = self.name.rsplit('.').next().unwrap_or_default();
         match self.takes {
             Takes::Truth => dice.pick(&["true", "false"]).into(),
-            // Of these any size costs nothing.
+            // Any size of these costs nothing.
             Takes::Whole if ["seed", "every", "diagnose", "patience", "warm_up"].contains(&last) => {
                 dice.pick(&["0", "1", "3", "1000", "4294967295"]).into()
             }

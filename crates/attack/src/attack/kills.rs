@@ -1,4 +1,5 @@
-//! Commands killed and interrupted at random moments: gone on with, they must end with what one left alone ends with.
+//! Commands killed and interrupted at random moments: when continued, they must end with the same results as
+//! undisturbed ones.
 
 use super::answer::Answer;
 use super::command::{Bilevel, Started};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Most kills of one case.
 const KILLS: usize = 6;
 
-/// A command that is killed, how it is gone on with, and what must be the same in its folder in the end.
+/// A command to kill, its continuation, and the files that must be the same in the end.
 struct Target {
     name: &'static str,
     line: &'static [&'static str],
@@ -23,7 +24,7 @@ struct Target {
     takes: Duration,
 }
 
-/// How a command is gone on with, and what it must end with.
+/// The continuation of a command, and its required end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// By `resume`; with the files of a run.
@@ -34,7 +35,7 @@ enum End {
 
 const EVERY: &str = "checkpoint.every=50";
 
-/// What is killed; each writes to the folder `kept`.
+/// The commands to kill; each writes to the folder `kept`.
 const TARGETS: [(&str, &[&str], End); 7] = [
     (
         "run, noisy",
@@ -65,7 +66,7 @@ const TARGETS: [(&str, &[&str], End); 7] = [
 pub struct Kills {
     bilevel: Bilevel,
     targets: Vec<Target>,
-    /// What each target ends with when it is left alone, in a folder of its number.
+    /// The undisturbed result of each target, in a folder of its number.
     stock: Place,
     /// A finished run to report, of the target before the last.
     run: usize,
@@ -94,7 +95,7 @@ impl Kills {
         Ok(Kills { bilevel: bilevel.clone(), targets, stock, run: 0 })
     }
 
-    /// Starts it and ends it at a random moment. The answer is what it said, unless it was killed.
+    /// Starts it and ends it at a random moment. Returns its output, unless it was killed.
     fn cut(&self, dice: &mut Dice, place: &Place, line: &[OsString], takes: Duration) -> Result<Option<Answer>> {
         let mut started: Started = self.bilevel.start(place, line)?;
         let whole = takes.as_micros() as usize;
@@ -109,7 +110,7 @@ impl Kills {
                 return Ok(None);
             }
             3 => started.interrupt()?,
-            // Somebody in a hurry.
+            // An impatient user.
             _ => {
                 started.interrupt()?;
                 started.goes_on_for(Duration::from_micros(dice.below(10_000) as u64))?;

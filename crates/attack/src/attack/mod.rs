@@ -1,8 +1,8 @@
 //! The parts of the attack, tried in turn: random command lines, damaged files, kills at random moments, random graphs.
 //!
-//! Every case follows from a seed of its own, which a failure prints, so that it can be tried again alone.
+//! Every case follows from a separate seed, which a failure prints, so that it can be repeated alone.
 
-/// Prints a line, or ends quietly where nobody reads any more, as `| head` does.
+/// Prints a line, or ends quietly once its output is closed, as by `| head`.
 macro_rules! say {
     ($($part:tt)*) => {{
         use std::io::Write as _;
@@ -60,7 +60,7 @@ impl Part {
     }
 }
 
-/// What to attack, and for how long.
+/// The parts to attack, and the duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// No case is begun after this many seconds.
@@ -71,7 +71,7 @@ pub struct Plan {
     pub seed: u64,
     /// The parts.
     pub parts: Vec<Part>,
-    /// The command under attack, if it is not the one beside this program.
+    /// The command under attack, if it is not the one next to this program.
     pub command: Option<PathBuf>,
 }
 
@@ -89,7 +89,7 @@ struct Progress {
     broken: Option<crate::error::AttackError>,
 }
 
-/// Attacks; true where nothing failed.
+/// Attacks, and returns true if nothing failed.
 pub fn run(plan: &Plan) -> Result<bool> {
     let mut parts: Vec<Box<dyn Attack>> = vec![];
     let needed = plan.parts.iter().any(|&part| part != Part::Graphs);

@@ -22,7 +22,7 @@ impl Place {
         self.0.join("seen")
     }
 
-    /// A path the command is run beside.
+    /// A path next to the folder of the command.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -37,7 +37,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A leftover in the temporary folder harms nobody.
+        // A leftover in the temporary folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -55,7 +55,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is in a folder, in the order of names.
+/// The contents of a folder, in the order of names.
 pub fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).map_err(AttackError::file(folder))?;
     let mut paths = entries

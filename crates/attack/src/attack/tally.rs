@@ -1,4 +1,4 @@
-//! What was tried, what failed, and how to try it again.
+//! Counts of cases and failures, and the commands that repeat failures.
 
 use super::Part;
 use std::collections::BTreeMap;
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 /// The answer to one case of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
-    /// What was attacked, in a word or two.
+    /// The attacked part, in a word or two.
     pub what: String,
     /// Everything that went wrong.
     pub failures: Vec<String>,
 }
 
 impl Tried {
-    /// An attack on this, in which nothing went wrong yet.
+    /// An attack on this part, without failures yet.
     pub fn new(what: impl Into<String>) -> Self {
         Tried { what: what.into(), failures: vec![] }
     }
 
-    /// Adds what went wrong with an answer.
+    /// Adds the faults of an answer.
     pub fn blame(&mut self, whom: &str, faults: impl IntoIterator<Item = String>) {
         self.failures.extend(faults.into_iter().map(|fault| format!("{whom} {fault}")));
     }
@@ -29,7 +29,7 @@ impl Tried {
 #[derive(Debug, Default)]
 pub struct Tally {
     counts: BTreeMap<(Part, String), (u64, u64)>,
-    /// The command under attack, where it was named.
+    /// The command under attack, if it was named.
     command: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint or its folder.
+//! Errors of a checkpoint or its folder.
 
 use crate::errors::IoError;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub enum CheckpointError {
     /// The system refused to read or write.
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On which file or folder.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The damage that was found.
         reason: String,
     },
     /// A newer version of the library wrote it.
@@ -57,7 +57,7 @@ pub enum CheckpointError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The difference between the two.
         difference: String,
     },
     /// A run that does not resume was given a folder with checkpoints in it.
@@ -83,7 +83,7 @@ impl CheckpointError {
         CheckpointError::Damaged { path: PathBuf::new(), reason: reason.into() }
     }
 
-    /// The file or folder it is about; empty where bytes were decoded that came from none.
+    /// The file or folder it is about; empty if the decoded bytes came from no file.
     ///
     /// ```
     /// use bilevel::checkpoints::Checkpoint;

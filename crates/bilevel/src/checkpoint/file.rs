@@ -9,8 +9,8 @@
 //!   4 bytes   CRC-32 of everything before
 //!
 //! Numbers are little-endian. The version comes first and stays there, so that an old library can tell a newer file from a
-//! damaged one. A reader goes through the file twice: once to see that length and checksum are right, before anything in it is
-//! relied on, and once, tensor by tensor, for what it holds.
+//! damaged one. A reader passes over the file twice: once to verify length and checksum, before any content is used,
+//! and once, tensor by tensor, for the content.
 
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::header::{Header, Named};
@@ -37,7 +37,7 @@ const MAGIC: &[u8; 8] = b"BILEVEL\0";
 const FRONT: usize = 24;
 /// Bytes of the checksum at the end.
 const BACK: usize = 4;
-/// Bytes of the length that safetensors begin with, which is also what their header is aligned to.
+/// Bytes of the length that safetensors begin with, which is also the alignment of their header.
 const TENSORS_FRONT: usize = 8;
 /// A chunk holds at least one element.
 const SMALLEST_CHUNK: usize = 8;
@@ -112,7 +112,7 @@ pub(crate) fn write(header: &Header, tensors: &[Tensor], chunk: usize, sink: &mu
     out.finish()
 }
 
-/// Where a file is written to, chunk by chunk, with the checksum of all that went through.
+/// The output of a file, chunk by chunk, with a running checksum.
 struct Out<'s> {
     sink: &'s mut dyn Write,
     checksum: Hasher,
@@ -192,7 +192,7 @@ pub(crate) struct Opened<S> {
     chunk: Vec<u8>,
 }
 
-/// Where a tensor lies in the file.
+/// The position of a tensor in the file.
 struct Place {
     name: String,
     meta: Meta,
@@ -215,13 +215,13 @@ impl Opened<File> {
 }
 
 impl<S: Read + Seek> Opened<S> {
-    /// Opens what has this many bytes, to be read through one chunk of at most `chunk`.
+    /// Opens a source of this many bytes, to be read in chunks of at most `chunk`.
     pub fn new(mut source: S, length: u64, chunk: usize) -> Result<Self> {
         let damaged = |reason: &str| Err(CheckpointError::damaged(reason));
         let mut chunk = vec![0; chunk.min(usize::try_from(length).unwrap_or(chunk)).max(SMALLEST_CHUNK)];
         verify(&mut source, length, &mut chunk)?;
-        // What follows is as it was written, unless somebody forged the checksum; even then nothing may panic, nor more be
-        // asked of memory than the file has bytes.
+        // The rest is as it was written, unless the checksum was forged; even then nothing may panic or allocate more
+        // bytes than the file has.
         let mut rest = length - (FRONT + BACK) as u64;
         source.seek(SeekFrom::Start(FRONT as u64 - 4)).map_err(failed)?;
         let header_length = u32::from_le_bytes(array(&mut source)?);
@@ -313,7 +313,7 @@ impl<S: Read + Seek> Opened<S> {
 }
 
 impl Place {
-    /// Of the tensor of this name in a list whose elements begin at `start`.
+    /// The position of the tensor of this name in a list whose elements begin at `start`.
     fn new(listed: &Metadata, start: u64, Named { name, known }: Named) -> Result<Self> {
         let damaged = |what: &str| CheckpointError::damaged(format!("'{name}' {what}"));
         let info = listed.info(&name).ok_or_else(|| damaged("is missing"))?;
@@ -377,7 +377,7 @@ fn verify(source: &mut (impl Read + Seek), length: u64, chunk: &mut [u8]) -> Res
     Ok(())
 }
 
-/// This many bytes of what is left; none where there are fewer.
+/// Returns this many of the remaining bytes; `None` if there are fewer.
 fn portion(source: &mut impl Read, bytes: u64, rest: &mut u64) -> Result<Option<Vec<u8>>> {
     let (Some(left), Ok(length)) = (rest.checked_sub(bytes), usize::try_from(bytes)) else { return Ok(None) };
     *rest = left;
@@ -396,7 +396,7 @@ fn failed(error: io::Error) -> CheckpointError {
     CheckpointError::io("read", Path::new(""), error)
 }
 
-/// True where every element, in machine order, is a number.
+/// Returns true if every element, in machine order, is finite.
 fn all_finite(bytes: &[u8], dtype: DType) -> bool {
     // A chunk has the length asked for, so none is left out.
     let four = |b: &[u8]| <[u8; 4]>::try_from(b).is_ok_and(|b| f32::from_ne_bytes(b).is_finite());

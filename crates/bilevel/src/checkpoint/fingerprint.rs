@@ -1,4 +1,4 @@
-//! What makes a run this run and no other: enough to refuse a checkpoint of another.
+//! The identity of a run, by which a checkpoint of another run is refused.
 
 use crate::compiled::trace::Trace;
 use crate::hypergradient::settings::SettingsRecord;
@@ -29,7 +29,7 @@ type Leaves = [(String, Vec<usize>)];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     dtype: String,
-    /// Absent where a checkpoint was written before there was a choice.
+    /// Absent from checkpoints written before there was a choice.
     #[serde(default, with = "crate::health::precision_name")]
     precision: Precision,
     lambda: Vec<(String, Vec<usize>)>,
@@ -46,7 +46,7 @@ pub struct Fingerprint {
     losses_checksum: u32,
 }
 
-/// Of both losses as programs; what cannot be traced has the checksum of nothing.
+/// The checksum of both losses as programs; that of an empty text if they cannot be traced.
 fn losses_checksum(problem: &AnyProblem) -> u32 {
     let dump = || -> crate::Result<String> {
         let graph = Graph::new();
@@ -62,7 +62,7 @@ fn losses_checksum(problem: &AnyProblem) -> u32 {
 }
 
 impl Fingerprint {
-    /// Of a problem.
+    /// The fingerprint of a problem.
     ///
     /// ```
     /// # use bilevel::checkpoints::Fingerprint;
@@ -172,7 +172,7 @@ impl Fingerprint {
     }
 }
 
-/// Of how every variable starts and what bounds it, from the bytes of the numbers.
+/// The checksum of the start and bounds of every variable, from the bytes of the numbers.
 fn variables_checksum(problem: &AnyProblem) -> u32 {
     let mut checksum = crc32fast::Hasher::new();
     for (name, variable) in problem.lambda.iter().chain(&problem.theta) {
@@ -209,7 +209,7 @@ pub(crate) struct Identity {
     pub clip: Option<f64>,
     pub seed: u64,
     pub cold: bool,
-    /// Of a λ or θ the run was given to start from.
+    /// The checksum of a λ or θ given as the start of the run.
     #[serde(default)]
     pub start: Option<u32>,
     pub problem: Fingerprint,

@@ -23,7 +23,7 @@ const KEEP: usize = 2;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
 
-/// Where checkpoints go, how often, and whether to continue from what is there.
+/// The folder of checkpoints, their interval, and whether to resume from an existing one.
 ///
 /// ```
 /// use bilevel::checkpoints::Checkpoints;
@@ -46,7 +46,7 @@ pub struct Checkpoints {
 pub struct Newest {
     /// Its file.
     pub path: PathBuf,
-    /// What is in it.
+    /// Its content.
     pub checkpoint: Checkpoint,
     /// Why newer files were not taken, newest first.
     pub refused: Vec<CheckpointError>,
@@ -86,8 +86,8 @@ impl Checkpoints {
         self
     }
 
-    /// The newest checkpoint that is whole, whichever run it belongs to; `None` where the folder holds none. Where it holds
-    /// some and all are damaged, the error is that of the newest.
+    /// The newest undamaged checkpoint of any run; `None` if the folder has none. If all are damaged, the error is that
+    /// of the newest.
     ///
     /// ```
     /// assert!(bilevel::checkpoints::Checkpoints::new("no/such/folder").newest()?.is_none());
@@ -134,7 +134,7 @@ fn list(folder: &Path) -> Result<Vec<(u32, PathBuf)>> {
     Ok(all)
 }
 
-/// The newest that `take` can be made of, with its file and why newer ones were not taken.
+/// The newest checkpoint that `take` accepts, with its file and the errors of newer ones.
 fn newest<T>(
     folder: &Path,
     mut take: impl FnMut(Opened<File>) -> crate::Result<T>,
@@ -168,8 +168,8 @@ pub(crate) struct Folder {
 }
 
 impl Checkpoints {
-    /// Puts a progress where the newest checkpoint that can be used has it, for a rank that reads the folder and leaves it as it is. The
-    /// answer is that of [`Folder::resume`].
+    /// Sets a progress to the newest usable checkpoint, for a rank that only reads the folder. Returns the same as
+    /// [`Folder::resume`].
     pub(crate) fn follow(
         &self,
         identity: &Identity,
@@ -185,7 +185,7 @@ impl Checkpoints {
     }
 }
 
-/// Puts a progress where a checkpoint of the same run has it.
+/// Sets a progress to a checkpoint of the same run.
 fn load(
     mut file: Opened<File>,
     identity: &Identity,
@@ -216,7 +216,7 @@ impl Folder {
             return Err(CheckpointError::Busy { path });
         }
         let folder = Folder { path, _lock: lock };
-        // What a run that was killed left half-written.
+        // Removes partly written files of a killed run.
         remove_unfinished(&folder.path).map_err(|e| CheckpointError::io("clean up", &folder.path, e))?;
         if !settings.resume && !list(&folder.path)?.is_empty() {
             return Err(CheckpointError::Occupied { path: folder.path });
@@ -224,8 +224,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Puts a progress where the newest checkpoint that can be used has it; why newer ones were not, or `None` where there is
-    /// no checkpoint at all. After an error the progress is in no particular state.
+    /// Sets a progress to the newest usable checkpoint. Returns the errors of newer ones, or `None` if there is no
+    /// checkpoint. After an error the progress is undefined.
     pub fn resume(
         &self,
         identity: &Identity,
@@ -235,7 +235,7 @@ impl Folder {
     ) -> crate::Result<Option<Vec<CheckpointError>>> {
         let found = newest(&self.path, |file| load(file, identity, slots, progress, session))?;
         let Some((_, (), refused)) = found else { return Ok(None) };
-        // Out of the way, but not lost: a refused file may be of a newer version, or somebody else's.
+        // Moved aside, but not lost: a refused file may be of a newer version, or of another run.
         for error in &refused {
             let mut aside = error.path().as_os_str().to_os_string();
             aside.push(".refused");

@@ -42,8 +42,8 @@ pub(crate) struct Header {
     pub slots: Vec<String>,
 }
 
-/// What is known of the state at which a measure, or the loss of held-out rows, was best; its tensors are named `best.lambda.…` and
-/// `best.theta.…`, or `guarded.…`.
+/// The record of the state at which a measure, or the loss of held-out rows, was best; its tensors are named
+/// `best.lambda.…` and `best.theta.…`, or `guarded.…`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
     aim: Aim,
@@ -58,14 +58,14 @@ impl Kept {
     }
 }
 
-/// A tensor of the file: its name, and type and shape where the header knows them.
+/// A tensor of the file: its name, and type and shape if the header has them.
 pub(crate) struct Named<'h> {
     pub name: String,
     pub known: Option<(DType, &'h [usize])>,
 }
 
 impl Header {
-    /// Of this progress of the run with this identity, whose optimizer has these slots.
+    /// The header of this progress, for the run with this identity, whose optimizer has these slots.
     pub fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> Self {
         let Numbers {
             iteration,
@@ -122,7 +122,7 @@ impl Header {
         }
     }
 
-    /// How many states are kept beside the run's own: where a measure was best, and where held-out rows were.
+    /// The number of kept states besides the run's own: those at which a measure and the held-out rows were best.
     pub fn kept_states(&self) -> usize {
         self.kept.iter().chain(&self.guarded).count()
     }
@@ -137,7 +137,7 @@ impl Header {
         self.guarded.as_ref().map(|kept| kept.with(state)).transpose()
     }
 
-    /// False where it holds sizes that no run has.
+    /// Returns false if it has sizes that no run has.
     pub fn is_sound(&self) -> bool {
         self.watch.is_sound() && self.lambda_norm >= 0.0 && self.lambda_norm.is_finite()
     }

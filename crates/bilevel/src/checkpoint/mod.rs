@@ -50,7 +50,7 @@ pub struct Checkpoint {
     header: Header,
     state: Snapshot,
     slots: Vec<Vec<Array>>,
-    /// λ and θ where a measure was best, and where held-out rows were; none where none is kept.
+    /// λ and θ at which a measure and the held-out rows were best; empty if none are kept.
     best: Vec<Array>,
 }
 

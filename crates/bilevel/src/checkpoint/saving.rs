@@ -1,4 +1,4 @@
-//! Saves a run as it goes, and continues it from what was saved.
+//! Saves a run at intervals, and resumes it.
 
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::file::Opened;
@@ -13,7 +13,7 @@ use crate::outer::stopping::Criteria;
 use bilevel_graph::Buffer;
 use std::io::{Read, Seek};
 
-/// Where a run is saved, if it is.
+/// The folder of a run, if it is saved.
 pub(crate) struct Saving<'a> {
     settings: Option<&'a Checkpoints>,
     identity: Identity,
@@ -24,8 +24,8 @@ pub(crate) struct Saving<'a> {
 }
 
 impl<'a> Saving<'a> {
-    /// Opens the folder of a run, if it has one, and takes in the newest checkpoint, if the run resumes. What was passed over to find it
-    /// is added to the notes.
+    /// Opens the folder of a run, if it has one, and loads the newest checkpoint, if the run resumes. Skipped
+    /// checkpoints are added to the notes.
     pub fn begin(
         driver: &'a Settings,
         progress: &mut Progress,
@@ -36,13 +36,13 @@ impl<'a> Saving<'a> {
         let mut saving = Saving { settings, identity: driver.identity(), slots, folder: None, saved: None };
         let rank = session.executor().link().map_or(0, |link| link.rank());
         if let (Some(settings), 1..) = (settings, rank) {
-            // Rank 0 keeps the folder; what it has to say of it, it says.
+            // Rank 0 owns the folder and reports on it.
             if settings.follow(&saving.identity, slots, progress, session)?.is_some() {
                 progress.aim_at(&driver.criteria);
             }
         } else if let Some(settings) = settings {
             let folder = Folder::open(settings)?;
-            // Where a run does not resume, the folder is empty.
+            // If a run does not resume, the folder is empty.
             if let Some(refused) = folder.resume(&saving.identity, slots, progress, session)? {
                 notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
                 progress.aim_at(&driver.criteria);
@@ -58,7 +58,7 @@ impl<'a> Saving<'a> {
         self.settings.is_some_and(|settings| settings.is_due(iteration))
     }
 
-    /// Saves this progress, where there is one.
+    /// Saves this progress, if there is one.
     pub fn save(&mut self, progress: Option<&Progress>) -> Result<(), CheckpointError> {
         let Some(progress) = progress else { return Ok(()) };
         let iteration = progress.numbers.iteration;
@@ -73,8 +73,8 @@ impl<'a> Saving<'a> {
 }
 
 impl Progress {
-    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots, and λ
-    /// and θ where a measure was best, and where held-out rows were.
+    /// The buffers of all tensors, in the order of a checkpoint: λ, θ, the method's memory, the optimizer's slots, then
+    /// λ and θ at the best measure and at the best held-out rows.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let State { lambda, theta, memory } = &self.state;
         let kept = self.best.iter().chain(&self.guarded);
@@ -83,7 +83,7 @@ impl Progress {
         lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(slots).chain(best)
     }
 
-    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
+    /// Loads a checkpoint of the same run, tensor by tensor. After an error it is undefined.
     pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> crate::Result<()> {
         let before = self.state.lambda.len() + self.state.theta.len();
         let memory = || file.metas().skip(before).take(file.header().memory);
@@ -104,7 +104,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Forgets what was followed for another aim than that of this run.
+    /// Drops records that were kept for an aim other than that of this run.
     pub fn aim_at(&mut self, criteria: &Criteria) {
         let measuring = &criteria.measuring;
         if criteria.guard.every == 0 {

@@ -1,8 +1,8 @@
-//! Files that are whole or not there: written beside their place, brought to the disk, and renamed into it.
+//! Atomic file writes: to a temporary file in the same folder, synced to the disk, and renamed.
 //!
-//! What stands beside is called `.NAME.xxxxxxxxxxxx.unfinished`, with twelve letters that nobody can foresee, and is made
-//! exclusively: a link somebody left there is not followed. It is locked while it is written, so what a kill left behind can
-//! be told from what another process is about to rename.
+//! The temporary file is `.NAME.xxxxxxxxxxxx.unfinished`, with twelve unpredictable letters, and is created
+//! exclusively: an existing link is not followed. It is locked while it is written, which distinguishes the remains of
+//! a kill from a file that another process is about to rename.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileType, OpenOptions, TryLockError};
@@ -11,11 +11,11 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::{Path, PathBuf};
 
 const UNFINISHED: &str = ".unfinished";
-/// Letters that nobody can foresee.
+/// Unpredictable letters in the name of a temporary file.
 const LETTERS: usize = 12;
 
-/// Writes a file so that at any moment it is the old one or the new one, whole. What is there and is not a regular file is
-/// left alone.
+/// Writes a file atomically: at any moment it is the whole old one or the whole new one. Refuses an existing path that
+/// is not a regular file.
 ///
 /// ```
 /// use bilevel::files::whole_file::write_whole;
@@ -30,8 +30,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     write_whole_by(path, |file| file.write_all(bytes))
 }
 
-/// As [`write_whole`], for what is too large to be had at once: `write` is called with the file, and where it fails, the old
-/// file stays.
+/// As [`write_whole`], for content that does not fit into memory: `write` is called with the file, and if it fails, the
+/// old file stays.
 ///
 /// ```
 /// use bilevel::files::whole_file::write_whole_by;
@@ -59,7 +59,7 @@ pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) 
     Ok(())
 }
 
-/// Takes away what a kill left half-written in a folder; what another process writes just now stays.
+/// Removes the partly written files of a kill from a folder, except those that another process is writing.
 ///
 /// ```
 /// use bilevel::files::whole_file::remove_unfinished;
@@ -75,7 +75,7 @@ pub fn remove_unfinished(folder: &Path) -> Result<()> {
     remove_where(folder, is_unfinished)
 }
 
-/// The same for one file, where the folder is somebody else's.
+/// As [`remove_unfinished`] for one file, in a folder that others use too.
 ///
 /// ```
 /// bilevel::files::whole_file::remove_unfinished_of("no/such/folder/report.html".as_ref())?;
@@ -105,11 +105,11 @@ pub fn is_unfinished(name: &OsStr) -> bool {
     letters().is_some_and(|letters| letters.iter().all(u8::is_ascii_alphanumeric))
 }
 
-/// A file that is being written beside its place; it is removed unless it is renamed.
+/// A temporary file in the same folder; removed on drop unless it was renamed.
 struct Beside(Option<PathBuf>);
 
 impl Beside {
-    /// Makes it exclusively, as files are usually made, under a name that nobody can foresee.
+    /// Creates it exclusively, with the usual permissions, under an unpredictable name.
     fn make(path: &Path) -> Result<(File, Self)> {
         loop {
             let mut name = prefix_of(path);
@@ -142,7 +142,7 @@ impl Drop for Beside {
     }
 }
 
-/// Letters and digits that nobody can foresee: the standard library's hash maps have random keys from the system.
+/// Unpredictable letters and digits: the standard library's hash maps have random keys from the system.
 fn letters() -> String {
     const ALL: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     let keys = RandomState::new();
@@ -160,8 +160,8 @@ fn prefix_of(path: &Path) -> OsString {
     prefix
 }
 
-/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and anyone who writes
-/// through a link writes elsewhere.
+/// Refuses an existing path that is not a regular file: a rename would replace it, and a write through a link would go
+/// elsewhere.
 ///
 /// ```
 /// use bilevel::files::whole_file::refuse_irregular;
@@ -208,7 +208,7 @@ fn regular(found: FileType) -> Result<()> {
 
 fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
     let entries = match std::fs::read_dir(folder) {
-        // Where there is no folder nothing was left in it.
+        // If there is no folder, nothing was left in it.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
         entries => entries?,
     };
@@ -267,13 +267,13 @@ mod tests {
             let error = write_whole(&at(name), b"ours").unwrap_err().to_string();
             assert_eq!(error, format!("it is {what}, not a regular file, so it was left alone"));
         }
-        // A link with the name of a temporary file is taken away; what it points to is not.
+        // A link with the name of a temporary file is removed, but not its target.
         symlink(at("precious"), at(".new.aB3dE6gH9jK2.unfinished")).unwrap();
         write_whole(&at("new"), b"ours").unwrap();
         remove_unfinished(folder.path()).unwrap();
         assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "mine");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
-        // Others may read it, as far as they may read what is made in the usual way.
+        // Others may read it as they may read any new file.
         std::fs::write(at("usual"), "").unwrap();
         let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode();
         assert_eq!(mode("new"), mode("usual"));

@@ -60,7 +60,7 @@ impl Evaluator {
         &self.names
     }
 
-    /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
+    /// The numbers at this λ and θ, in the order of the names; random draws follow from the key.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
         self.at_step(state, key, 0)
     }

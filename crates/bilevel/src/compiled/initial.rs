@@ -1,4 +1,4 @@
-//! The first values of variables, computed where they will lie.
+//! The first values of variables, computed on their device.
 
 use crate::Result;
 use crate::compiled::key::Key;

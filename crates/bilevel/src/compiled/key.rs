@@ -1,4 +1,4 @@
-//! What everything random in a run follows from.
+//! The key from which all random draws of a run follow.
 
 use bilevel_graph::random::{fold_in, seed_key};
 

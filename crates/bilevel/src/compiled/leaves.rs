@@ -1,4 +1,4 @@
-//! Tensors by leaf, where they are computed.
+//! Tensors by leaf, on their device.
 
 use crate::hypergradient::MemoryTable;
 use crate::{Error, Result};
@@ -38,7 +38,7 @@ impl Leaves {
         Self::zeros(executor, self.0.iter().map(Buffer::meta))
     }
 
-    /// A copy with memory of its own.
+    /// A copy in separate memory.
     pub fn duplicate(&self, executor: &dyn Executor) -> Result<Self> {
         Ok(Leaves(self.0.iter().map(|leaf| executor.duplicate(leaf)).collect::<bilevel_graph::Result<_>>()?))
     }
@@ -98,7 +98,7 @@ impl Leaves {
         Ok(self.arrays()?.iter().flat_map(Array::to_f64).collect())
     }
 
-    /// True where both have leaves of the same types and shapes.
+    /// Returns true if both have leaves of the same types and shapes.
     pub fn is_like(&self, other: &Leaves) -> bool {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(a, b)| a.meta() == b.meta())
     }

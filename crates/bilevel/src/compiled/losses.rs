@@ -1,4 +1,4 @@
-//! A problem's two losses as tensors of a graph of one's own, to look into rather than to run.
+//! A problem's two losses as tensors of a user's graph, for inspection.
 
 use crate::compiled::key::Key;
 use crate::compiled::state::Snapshot;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Precision, Tensor};
 use std::sync::Arc;
 
-/// Both losses in 64-bit floats, what they are functions of, and a value for everything that goes in.
+/// Both losses in 64-bit floats, their arguments, and a value for every input.
 pub struct Losses {
     /// L_T.
     pub inner: Tensor,
@@ -19,7 +19,7 @@ pub struct Losses {
     pub lambda: Vec<Tensor>,
     /// θ, leaf by leaf.
     pub theta: Vec<Tensor>,
-    /// Values of λ, θ, the data and the random key: the point the checker of the graph crate asks for.
+    /// Values of λ, θ, the data and the random key: the point for the checker of the graph crate.
     pub point: Vec<(Tensor, Array)>,
 }
 
@@ -38,7 +38,7 @@ impl AnyProblem {
         Ok(AnyProblem { dtype, precision, data, frozen, paths: Arc::default(), ..self.clone() })
     }
 
-    /// Both losses at this state and with the draws of this key, on a graph of one's own: to compare derivatives with
+    /// Both losses at this state and with the draws of this key, on a given graph, to compare derivatives with
     /// differences.
     ///
     /// ```

@@ -1,18 +1,18 @@
-//! Euclidean norms of leaves, summed in 64-bit floats where the leaves lie.
+//! Euclidean norms of leaves, summed in 64-bit floats on the device of the leaves.
 
 use crate::Result;
 use crate::compiled::leaves::Leaves;
 use bilevel_graph::{DType, Executor, Graph, Meta, Program, ProgramBuilder, Runnable, Tensor};
 use std::sync::Arc;
 
-/// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`; nothing where there is
-/// no number at all.
+/// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`; nothing if
+/// there is no number at all.
 fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Tensor]) -> ProgramBuilder<'g> {
     let Some([square, largest]) = sums(tensors) else { return builder };
     builder.output(format!("{name}.square"), square).output(format!("{name}.largest"), largest)
 }
 
-/// Σx² over tensors and the largest |x|, both 64-bit; `None` where there is no number at all.
+/// Σx² over tensors and the largest |x|, both 64-bit; `None` if there is no number at all.
 pub(crate) fn sums(tensors: &[Tensor]) -> Option<[Tensor; 2]> {
     // The label of several chains has no numbers, and so no largest.
     let tensors: Vec<Tensor> = tensors.iter().filter(|t| !t.is_empty()).copied().collect();
@@ -21,7 +21,7 @@ pub(crate) fn sums(tensors: &[Tensor]) -> Option<[Tensor; 2]> {
     Some([square_norm(&tensors)?, largest?])
 }
 
-/// Σx² over tensors, in 64-bit floats; `None` where there are none.
+/// Σx² over tensors, in 64-bit floats; `None` if there are none.
 pub(crate) fn square_norm(tensors: &[Tensor]) -> Option<Tensor> {
     tensors.iter().map(|t| t.convert(DType::F64).square().sum_all()).reduce(|a, b| a + b)
 }
@@ -31,13 +31,13 @@ pub(crate) fn euclidean(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// True where there is a number in any of these leaves, so that they have a norm to compute.
+/// Returns true if any of these leaves has a number, and so a norm to compute.
 pub(crate) fn has_numbers(leaves: &Leaves) -> bool {
     leaves.iter().any(|leaf| !leaf.is_empty())
 }
 
-/// The norm of these leaves, of which Σx² and the largest |x| were found on the way. Where squares leave the range of numbers it
-/// is computed again from the leaves themselves.
+/// The norm of these leaves, whose Σx² and largest |x| are already known. If squares over- or underflow, it is
+/// recomputed from the leaves themselves.
 pub(crate) fn norm(square: f64, largest: f64, leaves: &Leaves) -> Result<f64> {
     // A maximum may pass over a NaN; a sum does not.
     if square.is_nan() || !largest.is_finite() || largest == 0.0 {
@@ -54,7 +54,7 @@ pub(crate) fn norm(square: f64, largest: f64, leaves: &Leaves) -> Result<f64> {
 /// A program that finds the norms of groups of leaves in one go.
 pub(crate) struct Norms {
     run: Box<dyn Runnable>,
-    /// What it was compiled for.
+    /// The types and shapes that it was compiled for.
     metas: Vec<Vec<Meta>>,
 }
 
@@ -73,7 +73,7 @@ impl Norms {
         Ok(Norms { run: executor.compile(&builder.build()?)?, metas })
     }
 
-    /// True where it was compiled for groups of these types and shapes.
+    /// Returns true if it was compiled for groups of these types and shapes.
     pub fn fits(&self, groups: &[&Leaves]) -> bool {
         let same = |(leaves, metas): (&&Leaves, &Vec<Meta>)| leaves.iter().map(|leaf| leaf.meta()).eq(metas);
         groups.len() == self.metas.len() && groups.iter().zip(&self.metas).all(same)
@@ -102,8 +102,8 @@ impl Norms {
     }
 }
 
-/// The Euclidean norm of leaves, compiled when it is first asked for and summed in 64-bit floats where they lie. It is infinite or
-/// NaN where a number of theirs is, and finite otherwise.
+/// The Euclidean norm of leaves, compiled at first use and summed in 64-bit floats on their device. It is infinite or
+/// NaN if one of their numbers is, and finite otherwise.
 ///
 /// ```
 /// use bilevel::parts::LazyNorm;
@@ -130,7 +130,7 @@ impl LazyNorm {
         LazyNorm { executor: executor.share(), norms: None, known: None }
     }
 
-    /// The norm of these leaves; where nobody has written to them since it was asked for last, as it was.
+    /// The norm of these leaves, cached until they are written to.
     pub fn of(&mut self, leaves: &Leaves) -> Result<f64> {
         let now: Vec<(u64, u64)> = leaves.iter().map(|leaf| (leaf.id(), leaf.version())).collect();
         if let Some((_, norm)) = self.known.as_ref().filter(|(then, _)| *then == now) {

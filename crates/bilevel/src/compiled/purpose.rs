@@ -1,4 +1,4 @@
-//! What random numbers are drawn for, and the stream of each purpose.
+//! The purposes of random numbers, and the stream of each.
 //!
 //! A draw is addressed by key, counter and stream (`bilevel_graph::random`). All purposes of a hypergradient share its key and most of
 //! them its counter, so two purposes are independent only if their streams differ. The stream is the purpose itself, packed:
@@ -25,12 +25,12 @@ pub(crate) enum Caller {
     Start,
     /// The metric of this number.
     Measure(u32),
-    /// Any of them, for what is drawn once for a whole hypergradient.
+    /// Any of them, for draws that are made once for a whole hypergradient.
     Episode,
 }
 
 impl Caller {
-    /// The number of draws that have streams of their own.
+    /// The number of draws that have separate streams.
     pub fn max_draws(self) -> u32 {
         match self {
             Caller::Measure(_) => 1 << DRAW_BITS,
@@ -39,10 +39,10 @@ impl Caller {
     }
 }
 
-/// What a random draw is for. No two purposes share a stream.
+/// The purpose of a random draw. No two purposes share a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
-    /// First values of λ and θ, which have keys of their own.
+    /// First values of λ and θ, which have separate keys.
     Initial,
     /// The draw of this number of a loss, a start or a metric.
     Draw(Caller, u32),
@@ -168,7 +168,7 @@ mod tests {
         let counter = graph.scalar(0.0, DType::I32);
         let mut draws = trace.noise(counter);
         draws.extend(trace.measures(counter).unwrap());
-        // The losses at θ = 0 and λ = 0, where they are nothing but their draws.
+        // The losses at θ = 0 and λ = 0, which consist only of their draws.
         draws.push(trace.inner(&trace.theta, counter).unwrap());
         draws.push(trace.outer(&trace.theta, counter).unwrap());
         let mut program = Program::builder(&graph);

@@ -14,9 +14,9 @@ use std::sync::Arc;
 /// Places of inputs or outputs named `prefix.0`, `prefix.1`, …; `None` for one the program does not use.
 type Groups = Vec<(String, Vec<Option<usize>>)>;
 
-/// A program of a problem, compiled: what a new method runs. It works in the buffers it is bound to, so what it carries, θ for
-/// instance, is updated where it lies. λ, θ and the key are bound by what they are, other inputs and outputs by the group
-/// they belong to: `z.0`, `z.1`, … is the group `z`.
+/// A compiled program of a problem, the unit that a new method runs. It works in the buffers it is bound to, so carried
+/// values, for example θ, are updated in place. λ, θ and the key have their own functions to bind them; other inputs
+/// and outputs are bound by their group: `z.0`, `z.1`, … is the group `z`.
 ///
 /// ```
 /// use bilevel::graph::{Graph, Program, gradient_or_zeros};
@@ -49,7 +49,7 @@ pub struct Routine {
     inputs: Groups,
     outputs: Groups,
     key: Option<Buffer>,
-    /// The key of what is random, where streams are read with it.
+    /// The key of the random draws, if streams are read with it.
     drawn_with: Option<Key>,
     feed: Option<Feed>,
     /// γ and the size of the noise.
@@ -88,7 +88,7 @@ impl Routine {
         for (input, port) in program.inputs.iter().enumerate() {
             let Some((at, stream)) = At::of_port(&port.name) else { continue };
             let Some(loader) = session.loader(stream) else { continue };
-            // A buffer of its own: another routine may be at another step.
+            // A separate buffer: another routine may be at another step.
             let buffer = session.executor().buffer(&port.meta)?;
             run.bind_input(input, &buffer)?;
             outlets.push(Outlet::new(loader.clone(), at, buffer));
@@ -114,19 +114,19 @@ impl Routine {
         bind_each(&mut *self.run, "λ", &self.lambda, lambda)
     }
 
-    /// Works on this θ from now on; where the program carries θ, it is updated there.
+    /// Binds this θ; if the program carries θ, it is updated in place.
     pub fn bind_theta(&mut self, theta: &Leaves) -> Result<()> {
         bind_each(&mut *self.run, "θ", &self.theta, theta)
     }
 
-    /// Works on this λ and θ, with what is random following from this key.
+    /// Binds this λ and θ, and the key of the random draws.
     pub fn bind_point(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<()> {
         self.bind_lambda(lambda)?;
         self.bind_theta(theta)?;
         self.set_key(key)
     }
 
-    /// Sets the key of what is random.
+    /// Sets the key of the random draws.
     pub fn set_key(&mut self, key: Key) -> Result<()> {
         self.drawn_with = Some(key);
         let Some(buffer) = &self.key else { return Ok(()) };
@@ -137,7 +137,7 @@ impl Routine {
         Ok(buffer.write_bytes(&bytes)?)
     }
 
-    /// Sets the inner step γ and the size κ·√(2τγ) of its noise, where the program has them as inputs.
+    /// Sets the inner step γ and the size κ·√(2τγ) of its noise, if the program has them as inputs.
     pub fn set_step_sizes(&mut self, gamma: f64, noise: f64) -> Result<()> {
         for (buffer, value) in self.step_sizes.iter().zip([gamma, noise]) {
             if let Some(buffer) = buffer {
@@ -163,7 +163,7 @@ impl Routine {
         places.zip(leaves.iter()).try_for_each(|(output, buffer)| Ok(self.run.bind_output(output?, buffer)?))
     }
 
-    /// The buffers of a group of inputs, made as zeros where it has none.
+    /// The buffers of a group of inputs, created with zeros if it has none.
     pub fn inputs(&mut self, prefix: &str) -> Result<Leaves> {
         self.own_inputs(prefix, |_| false)
     }
@@ -175,8 +175,8 @@ impl Routine {
         Ok(leaves)
     }
 
-    /// As [`inputs`](Self::inputs), for what is given away: where somebody still looks at what was there before, it is left alone
-    /// and other buffers take its place. What is in them is for the program to begin with or to pass over.
+    /// As [`inputs`](Self::inputs), for buffers that are given away: if the previous ones are still in use, they are
+    /// left alone and replaced by new ones. Their contents are undefined: the program must initialise or ignore them.
     pub fn fresh(&mut self, prefix: &str) -> Result<Leaves> {
         self.own_inputs(prefix, Buffer::is_shared)
     }
@@ -205,8 +205,8 @@ impl Routine {
         places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
     }
 
-    /// As [`outputs`](Self::outputs), for what is given away: where somebody still looks at what the last run wrote, it is left
-    /// alone and other buffers take its place.
+    /// As [`outputs`](Self::outputs), for buffers that are given away: if those of the last run are still in use, they
+    /// are left alone and replaced by new ones.
     pub fn fresh_outputs(&mut self, prefix: &str) -> Result<Leaves> {
         let places = whole(&self.outputs, prefix, "output")?.collect::<Result<Vec<usize>>>()?;
         for &output in &places {
@@ -259,13 +259,14 @@ impl Routine {
         Ok(numbers)
     }
 
-    /// Runs the program for these step numbers, which are also the counters of what is random. A program that reads a
+    /// Runs the program for these step numbers, which are also the counters of the random draws. A program that reads a
     /// [`Stream`](crate::data::Stream) is run step by step, each with its batch.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
         self.run_with(steps, true)
     }
 
-    /// The same for what is carried alone: outputs are not computed, and have no value until [`run`](Self::run) is called again.
+    /// As [`run`](Self::run), but for carried values only: outputs are not computed, and have no value until
+    /// [`run`](Self::run) is called again.
     ///
     /// ```
     /// use bilevel::graph::{Graph, Program};
@@ -368,7 +369,7 @@ fn groups(ports: &[Port]) -> Groups {
     let mut groups = Groups::new();
     for (place, port) in ports.iter().enumerate() {
         let Some((prefix, number)) = port.name.rsplit_once('.') else { continue };
-        // Names that users give have places of their own.
+        // Names given by users have their own places.
         if ["lambda.", "theta.", "data.", "frozen.", "stream."].iter().any(|own| port.name.starts_with(own)) {
             continue;
         }

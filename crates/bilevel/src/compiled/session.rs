@@ -60,8 +60,7 @@ impl Session {
         Ok(Session { problem: problem.clone(), executor, data: data.into(), loaders, stop: StopSignal::new() })
     }
 
-    /// The same session, whose runs end early when this is set: what a method compiled in it does for a run that listens to the
-    /// same signal.
+    /// The same session, whose runs end early once this is set, so that a method compiled in it stops with its run.
     pub fn stopped_by(mut self, signal: StopSignal) -> Self {
         self.stop = signal;
         self
@@ -97,7 +96,7 @@ impl Session {
         &self.data
     }
 
-    /// Who reads the stream of this name.
+    /// The loader of the stream of this name.
     pub(crate) fn loader(&self, name: &str) -> Option<&Arc<Loader>> {
         self.loaders.iter().find(|loader| loader.name() == name)
     }
@@ -106,13 +105,13 @@ impl Session {
         &self.stop
     }
 
-    /// The signal for what one rank does without the others: where several compute together, one that stops alone would leave them
-    /// waiting, so all stop after it.
+    /// The signal for work that one rank does alone. If several ranks compute together, one that stops alone would
+    /// leave the others waiting, so all stop after it.
     pub(crate) fn stop_of_one_rank(&self) -> StopSignal {
         if self.executor.link().is_some() { StopSignal::new() } else { self.stop.clone() }
     }
 
-    /// Refuses to go on where ranks that compute together have not resumed from one checkpoint.
+    /// Refuses to continue if ranks that compute together have not resumed from the same checkpoint.
     pub(crate) fn same_iteration(&self, own: u32) -> Result<()> {
         let Some(link) = self.executor.link() else { return Ok(()) };
         let all = link.numbers(own.into())?;

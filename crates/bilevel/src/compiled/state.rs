@@ -1,4 +1,4 @@
-//! What an outer loop carries from one hypergradient to the next.
+//! The state of an outer loop between hypergradients.
 
 use crate::Result;
 use crate::compiled::initial::Initial;
@@ -9,7 +9,7 @@ use crate::problem::AnyProblem;
 use crate::problem::variable::Variable;
 use bilevel_graph::{Array, Executor};
 
-/// Folded into the key of a run, so that λ and θ have draws of their own.
+/// Folded into the key of a run, so that λ and θ have separate draws.
 const LAMBDA: u32 = 1;
 pub(crate) const THETA: u32 = 2;
 
@@ -40,7 +40,7 @@ pub struct State {
     pub memory: Leaves,
 }
 
-/// A [`State`] on the host: what a person, a file or a test looks at.
+/// A [`State`] on the host, for users, files and tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// λ, leaf by leaf.
@@ -79,7 +79,7 @@ impl State {
         })
     }
 
-    /// A copy with memory of its own, made without the host.
+    /// A copy in separate memory, made without the host.
     pub fn duplicate(&self, executor: &dyn Executor) -> Result<Self> {
         Ok(State {
             lambda: self.lambda.duplicate(executor)?,
@@ -93,7 +93,7 @@ impl State {
         self.copy_changes_from(other, &[], executor)
     }
 
-    /// The same where the two differ in these rows alone as far as the tables in their memory go.
+    /// As [`copy_from`](Self::copy_from), if the tables in their memory differ only in these rows.
     pub(crate) fn copy_changes_from(
         &mut self,
         other: &State,

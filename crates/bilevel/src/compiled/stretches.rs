@@ -1,9 +1,9 @@
 //! Long loops cut into stretches, between which a stop signal is looked at.
 //!
-//! A hypergradient may take many thousand steps in one call, and a user who presses Ctrl-C does not want to wait for
-//! them. A stretch becomes longer while it takes less than [`STRETCH`], or than [`SHARES`] times what each call of the
-//! program pays once, so a program whose calls fit into one stretch pays for a look at a flag and no more. The results
-//! are the same to the bit, for what is carried stays in its buffers between calls.
+//! A hypergradient may take many thousand steps in one call, too long to wait for after Ctrl-C. A stretch becomes
+//! longer while it takes less than [`STRETCH`], or than [`SHARES`] times the fixed cost of a call. So a program whose
+//! calls fit into one stretch only pays for checking a flag. The results are the same to the bit, because carried
+//! values stay in their buffers between calls.
 //!
 //! Ranks that compute the program together take the same stretches: all stop if one has to, and the slowest sets the pace.
 
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 /// A stretch that takes less than this may become longer.
 const STRETCH: Duration = Duration::from_millis(100);
-/// This many times what a call pays once, before its first step, a stretch may take as well.
+/// A stretch may also take this many times the fixed cost of a call before its first step.
 const SHARES: u32 = 5;
 
-/// What is known of how long a stretch takes.
+/// The measured pace of a stretch.
 #[derive(Clone, Copy)]
 enum Pace {
     /// Nothing: the first call touches memory for the first time.
@@ -44,7 +44,8 @@ impl Stretches {
         Stretches { signal, link, length: 1, pace: Pace::Cold }
     }
 
-    /// Runs these steps, with the outputs of the last where they are `shown`, or ends with [`ErrorKind::Stopped`] when the signal is set.
+    /// Runs these steps, with the outputs of the last if they are `shown`, or ends with [`ErrorKind::Stopped`] when the
+    /// signal is set.
     pub fn run(&mut self, program: &mut dyn Runnable, steps: Range<u32>, shown: bool) -> Result<()> {
         let mut from = steps.start;
         while steps.end.saturating_sub(from) > self.length {
@@ -74,7 +75,7 @@ impl Stretches {
         link.largest(nanoseconds).map(Duration::from_nanos)
     }
 
-    /// Decides on the length of the next stretch from what the last one took.
+    /// Chooses the length of the next stretch from the time of the last one.
     fn learn(&mut self, took: Duration) {
         self.pace = match self.pace {
             Pace::Cold => Pace::Warm,
@@ -82,7 +83,7 @@ impl Stretches {
                 self.length = 2;
                 Pace::One(took)
             }
-            // Two calls with a step each pay twice what one call with two pays once.
+            // Two calls with a step each pay the fixed cost twice.
             Pace::One(one) => Pace::Goal(STRETCH.max((2 * one).saturating_sub(took) * SHARES)),
             goal => goal,
         };

@@ -11,8 +11,8 @@ use crate::problem::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
 
-/// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
-/// graph, and a [`Routine`](crate::programs::Routine) sets them by name.
+/// A problem as tensors, for a new method to differentiate: λ, θ, data and the random key of a hypergradient are inputs
+/// of the graph, and a [`Routine`](crate::programs::Routine) sets them by name.
 ///
 /// ```
 /// use bilevel::graph::{Graph, gradient};
@@ -38,7 +38,7 @@ pub struct Trace<'g> {
     pub lambda: Vec<Tensor>,
     /// θ, leaf by leaf.
     pub theta: Vec<Tensor>,
-    /// The key of what is random.
+    /// The key of the random draws.
     pub key: Tensor,
     /// The inner step γ, an input: a schedule may change it between runs.
     pub gamma: Tensor,
@@ -49,7 +49,7 @@ pub struct Trace<'g> {
     frozen: Vec<(usize, Tensor)>,
 }
 
-/// The inner loss of one step, and what the statistics among θ's leaves become with it.
+/// The inner loss of one step, and the new values of the statistics among θ's leaves.
 pub struct InnerLoss {
     /// L_T.
     pub loss: Tensor,
@@ -89,7 +89,7 @@ impl<'g> Trace<'g> {
         self.sources.data().iter().map(|(_, tensor)| *tensor)
     }
 
-    /// What the losses traced so far read of streams.
+    /// The streams read by the losses traced so far.
     pub(crate) fn read(&self) -> Vec<Read> {
         self.sources.read()
     }
@@ -127,7 +127,7 @@ impl<'g> Trace<'g> {
         Ok(self.inner_loss(theta, counter)?.loss)
     }
 
-    /// As [`inner`](Self::inner), with what statistics become: for a program that takes the step.
+    /// As [`inner`](Self::inner), with the new values of statistics, for a program that takes the step.
     pub fn inner_loss(&self, theta: &[Tensor], counter: Tensor) -> Result<InnerLoss> {
         let scope = self.scope(counter, Caller::Inner);
         let seen = self.seen(theta);
@@ -150,7 +150,8 @@ impl<'g> Trace<'g> {
         scope.check().and(loss)
     }
 
-    /// The outer loss on the rows of a part, row by row, or block by block where the problem does not say it row by row.
+    /// The outer loss on the rows of a part, row by row, or block by block if the problem does not define it row by
+    /// row.
     pub(crate) fn row_losses(&self, part: Part, counter: Tensor) -> Result<Tensor> {
         let theta = self.whole(&self.seen(&self.theta));
         if let Some(rows) = &self.problem.outer_rows {
@@ -196,7 +197,7 @@ impl<'g> Trace<'g> {
         self.problem.measures.iter().enumerate().map(take).collect()
     }
 
-    /// θ⁰(λ), where the problem says so.
+    /// θ⁰(λ), if the problem defines it.
     pub fn start(&self) -> Result<Option<Vec<Tensor>>> {
         let scope = self.scope(self.graph.scalar(0.0, DType::I32), Caller::Start);
         let start = self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose();
@@ -211,7 +212,7 @@ impl<'g> Trace<'g> {
         Ok(start)
     }
 
-    /// vᵀ·J0 with J0 = dθ⁰/dλ; zeros where θ⁰ does not depend on λ.
+    /// vᵀ·J0 with J0 = dθ⁰/dλ; zeros if θ⁰ does not depend on λ.
     pub fn through_start(&self, v: &[Tensor]) -> Result<Vec<Tensor>> {
         Ok(match self.start()? {
             Some(start) => or_zeros(vjp(&start, v, &self.lambda)?, &self.lambda),
@@ -269,13 +270,13 @@ impl<'g> Trace<'g> {
     }
 }
 
-/// Tensors that count as variables of their own from here on, for derivatives with respect to something that was computed: θ after a
-/// step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and b and no longer on a − b.
+/// Tensors that count as independent variables from here on, for derivatives with respect to a computed value: θ after
+/// a step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and b and no longer on a − b.
 pub(crate) fn as_variables(computed: &[Tensor]) -> Vec<Tensor> {
     computed.iter().map(|tensor| tensor.stop_gradient()).collect()
 }
 
-/// Derivatives with zeros where they are structurally zero; see [`Trace`].
+/// Derivatives, with zeros for structural zeros; see [`Trace`].
 pub fn or_zeros(derivatives: bilevel_graph::Derivatives, like: &[Tensor]) -> Vec<Tensor> {
     derivatives.into_iter().zip(like).map(|(d, t)| d.unwrap_or_else(|| t.zeros_like())).collect()
 }

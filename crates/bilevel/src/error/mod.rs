@@ -1,4 +1,4 @@
-//! What can go wrong above the engine.
+//! Errors above the engine.
 
 mod setting_value;
 mod shared;
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// Why a problem, a method or a run was refused, or why it stopped.
 ///
-/// Variants have typed fields where a caller can act on them; each prints as one sentence that says what to do.
+/// Variants have typed fields if a caller can act on them; each prints as a sentence with the remedy.
 ///
 /// ```
 /// use bilevel::{Error, Leaf, Problem, Variable};
@@ -31,12 +31,12 @@ pub enum Error {
         name: &'static str,
         /// The value given.
         value: SettingValue,
-        /// What it must be.
+        /// The condition that it must meet.
         must: &'static str,
     },
     /// Options that exclude each other.
     Conflict {
-        /// Which they are, and what to leave out.
+        /// The settings, and which of them to leave out.
         reason: String,
     },
     /// A setting of the inner loop that a method cannot use.
@@ -45,14 +45,14 @@ pub enum Error {
         method: &'static str,
         /// Name of the setting.
         setting: &'static str,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         reason: &'static str,
     },
     /// A method that cannot work on this problem.
     NotApplicable {
         /// Name of the method.
         method: &'static str,
-        /// Why, and what to use instead.
+        /// The reason, and the method to use instead.
         reason: String,
     },
     /// Nothing of this kind has this name.
@@ -71,21 +71,21 @@ pub enum Error {
     },
     /// Data that are not there.
     MissingData {
-        /// What needs which data.
+        /// The data, and where they are used.
         reason: String,
-        /// How to get them or where to give their place.
+        /// How to get them, or the setting that gives their place.
         remedy: String,
     },
     /// Data that cannot be used.
     Data {
-        /// What they are: a data set, a stream, a class.
+        /// Their kind: a data set, a stream, a class.
         what: String,
-        /// What is wrong with them, and what would be right.
+        /// The mistake in them, and its correction.
         reason: String,
     },
     /// Two parts of a problem with the same name.
     NamedTwice {
-        /// What they are.
+        /// The kind of the items.
         what: String,
     },
     /// A type that a problem cannot have.
@@ -104,17 +104,17 @@ pub enum Error {
     Variable {
         /// The leaf, such as `λ.weight`.
         leaf: String,
-        /// What is wrong with it, and what would be right.
+        /// The mistake in it, and its correction.
         reason: String,
     },
-    /// A loss, a start or a measure that does what it cannot do.
+    /// A loss, a start or a measure with an operation that it may not have.
     Loss {
-        /// What it does, and what to do instead.
+        /// The operation, and its replacement.
         reason: String,
     },
     /// An array or tensor of the wrong shape.
     Shape {
-        /// What it is.
+        /// The kind of the value.
         what: String,
         /// Its shape.
         found: Vec<usize>,
@@ -123,9 +123,9 @@ pub enum Error {
     },
     /// A tree without the structure that is expected of it.
     Structure {
-        /// What it is: `λ` or `θ`.
+        /// The tree: `λ` or `θ`.
         what: &'static str,
-        /// Where it differs.
+        /// The difference.
         error: TreeError,
     },
     /// A list of leaves of the wrong length.
@@ -139,11 +139,11 @@ pub enum Error {
     },
     /// A number that is not finite, or not in the problem's type.
     NotFinite {
-        /// What holds it.
+        /// The array that contains it.
         what: String,
         /// The number.
         value: f64,
-        /// Where it is, by axis.
+        /// Its index by axis.
         index: Vec<usize>,
         /// The type it was to have.
         dtype: DType,
@@ -161,17 +161,17 @@ pub enum Error {
     },
     /// A state that another method or number of chains left.
     ForeignState {
-        /// What it does not fit, and where to start instead.
+        /// The mismatch, and the right starting point.
         reason: String,
     },
-    /// A method or optimizer of a user that does not do what its trait asks for.
+    /// A user's method or optimizer that breaks the contract of its trait.
     Contract {
-        /// What it does, and what it must do.
+        /// Its behaviour, and the required one.
         reason: String,
     },
     /// A compiled program that is used in a way it cannot be.
     Program {
-        /// What is wrong, and what would be right.
+        /// The mistake, and its correction.
         reason: String,
     },
     /// A check without a reference to compare with.
@@ -181,9 +181,9 @@ pub enum Error {
     },
     /// A number stopped being finite, or grew beyond reason.
     Diverged {
-        /// What was seen, and where.
+        /// The observation and its place.
         seen: String,
-        /// The likely cause, which knows what to change.
+        /// The likely cause, with its remedy.
         cause: crate::diagnostics::Cause,
     },
     /// A stream that did not give the batch of a step.
@@ -192,7 +192,7 @@ pub enum Error {
         name: String,
         /// The step whose batch it is.
         step: u32,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
     /// A checkpoint that cannot be read or written.
@@ -362,7 +362,7 @@ impl From<crate::files::TreeFileError> for Error {
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// `Ok` where `holds`, else an error that names the setting.
+/// Returns `Ok` if `holds`, otherwise an error that names the setting.
 pub(crate) fn require(
     holds: bool,
     name: &'static str,

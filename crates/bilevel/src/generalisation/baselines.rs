@@ -1,4 +1,4 @@
-//! What a learned λ has to be better than, trained alike and judged on the same rows.
+//! Baselines of a learned λ, trained alike and judged on the same rows.
 //!
 //! | | training rows | all rows with labels |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //!
 //! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows, or by folds of the training rows if
 //! λ is judged by the evidence. Losses are compared row by row with
-//! those of one tuned value on training rows ([`Paired`]). A training on n' rows instead of n shifts leaves that are logarithms of
-//! penalties beside a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n), so that the penalty keeps its share of
-//! the sum.
+//! those of one tuned value on training rows ([`Paired`]). A training on n' rows instead of n shifts leaves that are
+//! logarithms of penalties added to a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n), so
+//! that the penalty keeps its share of the sum.
 
 use crate::compiled::key::Key;
 use crate::compiled::session::Session;
@@ -60,7 +60,7 @@ pub struct Comparison<'p> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BaselineRow {
-    /// What λ is, and what was trained on.
+    /// The λ and the training rows, in words.
     pub name: String,
     /// Rows that were trained on.
     pub rows: usize,
@@ -98,7 +98,7 @@ pub struct Baselines {
     pub rows: Vec<BaselineRow>,
     /// The tuned value of each leaf.
     pub tuned: Vec<(String, f64)>,
-    /// Where both are trained on all rows as well: the learned λ less one tuned value there.
+    /// If both are also trained on all rows: the difference of the learned λ and one tuned value there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_all_rows: Option<Paired>,
 }
@@ -109,16 +109,16 @@ impl Baselines {
         &self.rows[0]
     }
 
-    /// True if the learned λ is better than one tuned value by more than two standard errors, on the same training rows and, where both are
-    /// trained on all rows with labels as well, there too.
+    /// Returns true if the learned λ is better than one tuned value by more than two standard errors on the same
+    /// training rows, and also on all rows with labels if both are trained on them.
     pub fn wins(&self) -> bool {
         is_less(&self.learned().difference) && self.on_all_rows.as_ref().is_none_or(is_less)
     }
 
-    /// What the comparison says, as a sentence.
+    /// The result of the comparison, as a sentence.
     pub fn sentence(&self) -> String {
         let part = self.part;
-        // On all rows only if that is what it does not win by.
+        // The comparison on all rows, only if the learned λ fails there.
         let (against, Paired { mean, standard_error }) = match self.on_all_rows {
             Some(all) if is_less(&self.learned().difference) && !is_less(&all) => (" if both train on all rows", all),
             _ => ("", self.learned().difference),
@@ -172,8 +172,8 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// Compares this λ with one tuned value per leaf, and with none, on the rows of the problem's tables. Training is by the inner loop that
-    /// is given, from where θ starts.
+    /// Compares this λ with one tuned value per leaf, and with none, on the rows of the problem's tables. Training uses
+    /// the given inner loop, from the start of θ.
     ///
     /// See [`Baselines`] for an example.
     pub fn compare<'p>(&'p self, lambda: &L::With<Array>) -> Comparison<'p> {

@@ -2,8 +2,8 @@
 //!
 //!   θ = (θ₁ … θ_K),   L_T = Σₖ L_T(λ, θₖ; rows not in fold k),   f = (1/K)·Σₖ f(λ, θₖ; rows of fold k)
 //!
-//! The sum over folds is what K separate trainings descend, so inner step and temperature stay as they are; any method works on it. All
-//! rows both train and validate. At the end θ is trained on all of them with the λ that was found.
+//! The sum over folds is minimised by K separate trainings, so inner step and temperature are unchanged; any method
+//! works on it. All rows both train and validate. At the end θ is trained on all of them with the learned λ.
 
 use crate::error::require;
 use crate::generalisation::rows::{Part, Rows};
@@ -20,8 +20,8 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// The same λ judged by K folds of all rows that have labels, trained side by side: θ is there K times, and its leaves are named after
-    /// their fold. Of the validation rows of each fold this share is held out, for the guard.
+    /// The same λ judged by K folds of all rows that have labels, trained side by side: θ exists K times, and its
+    /// leaves are named after their fold. This share of the validation rows of each fold is held out, for the guard.
     ///
     /// ```
     /// use bilevel::methods::IftCg;
@@ -85,7 +85,7 @@ impl AnyProblem {
                 Ok(join(all).check()?)
             })
         };
-        // Of an outer loss that is not there row by row, each fold is a row.
+        // If the outer loss is not defined row by row, each fold is a row.
         let rows = match &self.outer_rows {
             Some(rows) => each(rows, |all| joined(all.into_iter().map(|rows| rows.reshape([rows.len()])).collect())),
             None => each(&self.outer, |all| joined(all.into_iter().map(|loss| loss.reshape([1])).collect())),

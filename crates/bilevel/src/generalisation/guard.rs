@@ -28,7 +28,7 @@ pub(crate) const HELD_OUT: &str = "held-out loss";
 /// The share of a run's work that the guard may take.
 pub(crate) const MAX_SHARE: f64 = 0.05;
 
-/// How a run judges λ by held-out rows, where its problem has some.
+/// The judgement of λ by held-out rows, if the problem has some.
 ///
 /// ```
 /// assert_eq!(bilevel::splits::Guard::default(), bilevel::splits::Guard { every: 5, patience: 0 });
@@ -36,8 +36,8 @@ pub(crate) const MAX_SHARE: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guard {
-    /// Outer iterations from one evaluation to the next, at least; 0 is no guard. There are more where an evaluation would otherwise take
-    /// more than 5 % of the run's work.
+    /// Outer iterations from one evaluation to the next, at least; 0 is no guard. There are more if evaluations would
+    /// otherwise take more than 5 % of the run's work.
     pub every: u32,
     /// Stop after this many evaluations in a row at which the held-out loss had risen by more than its standard error; 0 is never.
     pub patience: u32,
@@ -50,7 +50,7 @@ impl Default for Guard {
     }
 }
 
-/// What a guard knows of the run so far: part of every checkpoint.
+/// The state of a guard, part of every checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Watched {
     /// Losses of the held-out rows at the best iteration.
@@ -59,12 +59,12 @@ pub(crate) struct Watched {
     pub risen: u32,
     /// The difference at the last evaluation.
     last: Paired,
-    /// What the run had computed at the last evaluation.
+    /// The work of the run at the last evaluation.
     #[serde(default)]
     until: Oracles,
 }
 
-/// What the guard of a run found.
+/// The report of a run's guard.
 ///
 /// ```
 /// use bilevel::methods::IftCg;
@@ -174,7 +174,7 @@ impl Watching {
         }
     }
 
-    /// What was found.
+    /// The report so far.
     pub fn report(&self, watched: &Watched, best: &Best) -> GuardReport {
         GuardReport {
             iteration: best.iteration,

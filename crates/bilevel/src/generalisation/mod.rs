@@ -1,4 +1,4 @@
-//! What makes λ good on rows that nobody has seen: splits, the guard of a run, and what a learned λ is compared with.
+//! Generalisation of λ to unseen rows: splits, the guard of a run, and the baselines of a learned λ.
 
 pub(crate) mod baselines;
 pub(crate) mod folds;

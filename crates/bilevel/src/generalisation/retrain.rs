@@ -1,7 +1,7 @@
 //! The last training: on all rows that have labels, with the λ that was found on a part of them.
 //!
-//! A penalty e^λ beside a mean over n' rows is worth n'·e^λ beside a sum. On n rows it keeps its share of the sum if λ becomes λ − ln(n/n').
-//! Leaves that are declared so ([`Variable::log_penalty`]) are shifted; all others stay.
+//! A penalty e^λ added to a mean over n' rows equals n'·e^λ added to a sum. On n rows it keeps its share of the sum if
+//! λ becomes λ − ln(n/n'). Leaves that are declared so ([`Variable::log_penalty`]) are shifted; all others stay.
 
 use crate::Result;
 use crate::error::require;
@@ -16,8 +16,8 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// This λ for a training on other rows, of whose number it was found with this share: logarithms of penalties beside a mean
-    /// ([`Variable::log_penalty`]) are shifted, other leaves stay.
+    /// Rescales this λ, learned with this share of the rows, for a training on all of them: logarithms of penalties
+    /// added to a mean ([`Variable::log_penalty`]) are shifted, other leaves stay.
     ///
     /// ```
     /// use bilevel::{Array, Leaf, Problem, Variable};

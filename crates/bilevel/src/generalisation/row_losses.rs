@@ -1,7 +1,8 @@
 //! The outer loss on the rows of any part, row by row or block by block, so that two λ can be compared on the same rows.
 //!
-//! The mean of paired differences over m rows has the standard error √(Σ (dᵢ − d)² / (m·(m − 1))). Where a problem has no loss row by
-//! row, the rows are divided into up to [`MAX_BLOCKS`] blocks of neighbours, whose mean losses take the place of rows.
+//! The mean of paired differences over m rows has the standard error √(Σ (dᵢ − d)² / (m·(m − 1))). If a problem has no
+//! loss row by row, the rows are divided into up to [`MAX_BLOCKS`] blocks of neighbours, whose mean losses take the
+//! place of rows.
 
 use crate::Result;
 use crate::compiled::key::Key;
@@ -52,7 +53,7 @@ impl RowLosses {
         self.operations
     }
 
-    /// The losses at this λ and θ, one for each row or block; what is random follows from the key.
+    /// The losses at this λ and θ, one for each row or block; random draws follow from the key.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
         self.routine.bind_point(&state.lambda, &state.theta, key)?;
         self.routine.run(0..1)?;
@@ -76,7 +77,7 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Of two lists of the same rows.
+    /// The paired difference of two lists of the same rows.
     pub fn of(first: &[f64], second: &[f64]) -> Self {
         let off: Vec<f64> = first.iter().zip(second).map(|(a, b)| a - b).collect();
         let count = off.len() as f64;

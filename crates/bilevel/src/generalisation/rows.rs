@@ -84,8 +84,8 @@ impl Rows {
         }
     }
 
-    /// The same with a share of the validation rows held out instead, chosen by a seed. If some are held out already, or the share comes
-    /// to no row, nothing changes; at least one validation row is left.
+    /// The same with a share of the validation rows held out instead, chosen by a seed. If some are held out already,
+    /// or the share amounts to no row, nothing changes; at least one validation row is left.
     pub fn holding_out(&self, share: f64, seed: u64) -> Result<Self> {
         require((0.0..1.0).contains(&share), "held_out.share", share, "from 0 to below 1")?;
         let all = self.validation.len();

@@ -2,8 +2,8 @@
 //!
 //!   λⱼ = μ_g + δⱼ,   δⱼ ~ N(0, s²),   f + (1/n)·Σ δⱼ²/(2s²)   is minimised, with n rows that judge
 //!
-//! A group g is a leaf of λ. s → 0 is one tuned value per group, s → ∞ the λ as they are: one number says how far apart they may be. For a
-//! problem that is judged by the evidence the same prior is added to its inner loss, of which it is the hyperprior.
+//! A group g is a leaf of λ. s → 0 is one tuned value per group, s → ∞ leaves λ free: s limits the differences within a
+//! group. For a problem that is judged by the evidence, the same prior is added to its inner loss as a hyperprior.
 
 use crate::error::require;
 use crate::generalisation::rows::Part;
@@ -47,7 +47,7 @@ pub struct Shrunk {
     leaves: Vec<(String, Variable)>,
 }
 
-/// What was learned at the strength of shrinkage that held-out rows prefer.
+/// The result at the strength of shrinkage that held-out rows prefer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ShrunkFound {
@@ -204,7 +204,7 @@ impl AnyProblem {
     }
 }
 
-/// The mean of where a leaf starts, and the leaf that starts at what is left.
+/// The mean of a leaf's start, and the leaf with that mean subtracted from its start.
 fn centred(variable: &Variable) -> Result<(f64, Variable)> {
     let shape = &variable.shape;
     Ok(match &variable.start {

@@ -32,7 +32,7 @@ impl From<f64> for Share {
     }
 }
 
-/// A division of rows, as fractions or counts. Rows that no part asks for are left out.
+/// A division of rows, as fractions or counts. Rows of no part are left out.
 ///
 /// By default half of the rows are for training, and of the other half a fifth is held out.
 ///
@@ -57,7 +57,7 @@ pub struct Split {
     pub held_out: Share,
     /// Rows for the result.
     pub test: Share,
-    /// What decides which row goes where.
+    /// The seed of the division.
     pub seed: u64,
 }
 

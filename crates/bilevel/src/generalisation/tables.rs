@@ -1,4 +1,4 @@
-//! Tables: data whose rows are divided into parts. Each loss sees the rows of its own part under the same name.
+//! Tables: data whose rows are divided into parts. Each loss gets the rows of its own part under the same name.
 
 use crate::generalisation::rows::{Part, Rows};
 use crate::problem::AnyProblem;
@@ -15,7 +15,7 @@ pub(crate) struct RowTable {
     pub name: String,
     pub array: Array,
     pub rows: Rows,
-    /// The rows of each fold that is trained beside the others; none otherwise.
+    /// The rows of each fold, if folds are trained side by side; empty otherwise.
     pub folds: Vec<Rows>,
 }
 
@@ -127,7 +127,7 @@ fn taken(array: &Array, rows: &[usize]) -> Result<Array> {
 }
 
 impl AnyProblem {
-    /// The number of rows in a part of the tables, of all folds together; 0 where there are no tables.
+    /// The number of rows in a part of the tables, of all folds together; 0 if there are no tables.
     pub fn rows_of(&self, part: Part) -> usize {
         let Some(table) = self.tables.first() else { return 0 };
         match part {
@@ -204,7 +204,7 @@ where
 }
 
 impl AnyProblem {
-    /// The division of the first table; none where there are no tables.
+    /// The division of the first table; none if there are no tables.
     pub fn rows(&self) -> Rows {
         self.tables.first().map(|table| table.rows.clone()).unwrap_or_default()
     }

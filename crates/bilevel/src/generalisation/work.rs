@@ -1,4 +1,4 @@
-//! The work of traced programs, counted in operations: what the guard costs and what a run costs, the same on every machine.
+//! The work of traced programs, counted in operations: the costs of the guard and of a run, the same on every machine.
 //!
 //! | node | operations |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | a convolution | 2 · results · summed products of each |
 //! | a sum or another reduction | the numbers it reads |
 //! | a view, a constant or an input | 0 |
-//! | anything else | the numbers it makes |
+//! | anything else | the elements of its result |
 
 use crate::Result;
 use crate::compiled::session::Session;
@@ -60,8 +60,8 @@ impl Prices {
         Ok(Prices { inner, outer: priced(trace.outer(&trace.theta, graph.step())?)? })
     }
 
-    /// What these derivatives cost at least: a reverse pass over a gradient costs two gradients, products of one pass are counted once, and
-    /// a loss costs a third of its gradient.
+    /// The least cost of these derivatives: a reverse pass over a gradient costs two gradients, products of one pass
+    /// count once, and a loss costs a third of its gradient.
     pub fn of_oracles(&self, oracles: Oracles) -> f64 {
         let Oracles { inner_gradients, outer_gradients, hessian_products, mixed_products, losses } = oracles;
         let passes = hessian_products.max(mixed_products);

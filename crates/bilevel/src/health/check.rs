@@ -5,10 +5,10 @@
 //!   the training itself:   d/dt f(λ + t·u, θᵀ(λ + t·u)), by differences of whole trainings with the same start and draws
 //!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
 //!
-//! The first is what methods that follow the training compute, the second what implicit methods aim at. Where training comes
-//! to rest they are the same. A method that does not train by plain descent at its step ([`Descent`](crate::methods::Descent)) is compared with the
-//! minimum alone, which is then trained for with a step that suits the curvature. Of a step or a direction ([`Output`]), whose
-//! length is the method's own, only the angle is compared.
+//! Methods that follow the training compute the first, implicit methods approximate the second. If training converges,
+//! they are the same. A method that does not train by plain descent at its step ([`Descent`](crate::methods::Descent))
+//! is compared only with the minimum, which is then found with a step that suits the curvature. For a step or a
+//! direction ([`Output`]), whose length depends on the method, only the angle is compared.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::euclidean;
@@ -44,7 +44,7 @@ const STEP: f64 = 1e-3;
 const SCALES: [f64; 3] = [1.0, 1.0 / 32.0, 1.0 / 1024.0];
 /// Differences that are known to this share are those of a smooth function.
 const SMOOTH: f64 = 1e-6;
-/// Training has come to rest where doubling it changes the derivative at its end by less than this, relatively.
+/// Training has converged if doubling it changes the derivative at its end by less than this, relatively.
 const REST: f64 = 1e-3;
 /// Iterations of the linear solve at the minimum, at most.
 const SOLVE: usize = 500;
@@ -55,7 +55,7 @@ pub struct Check<'p> {
     pub(crate) executor: Option<Box<dyn Executor>>,
     /// Each with its own inner loop, if it was given one.
     pub(crate) methods: Vec<(Box<dyn Method>, Option<InnerLoop>)>,
-    /// Of the run, for the others; each method's usual one if there is none.
+    /// The run's inner loop; without one, each method's usual one.
     pub(crate) inner: Option<InnerLoop>,
     pub(crate) seed: u64,
     pub(crate) at: Option<Snapshot>,
@@ -65,7 +65,7 @@ pub struct Check<'p> {
 }
 
 impl AnyProblem {
-    /// Checks the derivatives of both losses, and what methods find, at the start of a run or anywhere else.
+    /// Checks the derivatives of both losses and the results of methods, at the start of a run or at another point.
     ///
     /// ```
     /// use bilevel::prelude::*;
@@ -123,21 +123,21 @@ impl Check<'_> {
         self
     }
 
-    /// At this λ and θ instead of where a run with the seed starts. The method's memory starts empty.
+    /// Checks at this λ and θ instead of at the start of a run with the seed. The method's memory starts empty.
     pub fn at(mut self, state: Snapshot) -> Self {
         self.at = Some(state);
         self
     }
 
-    /// Compares hypergradients along this many random directions, 8 by default; along every hyperparameter where there
-    /// are no more of them. Each costs four trainings.
+    /// Compares hypergradients along this many random directions, 8 by default; along every hyperparameter if there are
+    /// no more of them. Each costs four trainings.
     pub fn directions(mut self, directions: usize) -> Self {
         self.directions = directions;
         self
     }
 
-    /// Averages hypergradients, and the derivative of the training, over this many draws of what is random, 1 by
-    /// default: for methods that sample.
+    /// Averages hypergradients, and the derivative of the training, over this many random draws, 1 by default, for
+    /// methods that sample.
     pub fn draws(mut self, draws: u32) -> Self {
         self.draws = draws;
         self
@@ -172,8 +172,8 @@ impl Check<'_> {
             .collect())
     }
 
-    /// Does all of it. What goes wrong with a single method is in its report. If derivatives cannot be compared at the
-    /// point, because they are 0 there or the losses have a kink, it is moved a little, and the report says so.
+    /// Runs all checks. The failure of a single method is part of its report. If derivatives cannot be compared at the
+    /// point, because they are 0 or the losses have a kink there, the check moves it slightly and reports that.
     pub fn run(self) -> Result<ProblemReport> {
         require(self.directions > 0, "directions", 0.0, "at least 1")?;
         require(self.draws > 0, "draws", 0.0, "at least 1")?;
@@ -279,7 +279,7 @@ fn farthest(a: &Snapshot, b: &Snapshot) -> f64 {
     numbers(a).iter().zip(numbers(b)).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()))
 }
 
-/// That a check was made near the given point instead of at it.
+/// A check that was made near the given point instead of at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Moved {
@@ -308,13 +308,13 @@ pub struct Agreement {
     pub error: f64,
     /// Cosine of the angle between them.
     pub cosine: f64,
-    /// What the reference itself is known to, relatively: an error of this size says nothing.
+    /// The relative uncertainty of the reference itself: an error of this size is not significant.
     pub known_to: f64,
 }
 
 impl Agreement {
-    /// Of what a method found with the reference, along the same directions. What has a length of its own is compared at
-    /// the reference's.
+    /// Compares a method's result with the reference, along the same directions. An output with another length is
+    /// scaled to the reference's.
     fn of(found: &[f64], reference: &Reference, output: Output) -> Result<Self> {
         let Reference { along, doubt } = reference;
         let (own, size) = (euclidean(found), euclidean(along));
@@ -328,7 +328,7 @@ impl Agreement {
         Ok(Agreement { error, cosine, known_to })
     }
 
-    /// The error is at most a hundredth, or what the reference is known to.
+    /// The error is at most a hundredth, or the uncertainty of the reference.
     pub fn is_close(&self) -> bool {
         self.error <= self.known_to.max(0.01)
     }
@@ -375,13 +375,13 @@ pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
     Ok(Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] })
 }
 
-/// What a method finds at this point, compared with both references.
+/// The result of a method at this point, compared with both references.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MethodReport {
     /// The method.
     pub method: &'static str,
-    /// What it returns.
+    /// The kind of its output.
     pub output: Output,
     found: Result<Found>,
 }
@@ -396,7 +396,7 @@ struct Found {
 }
 
 impl MethodReport {
-    /// The norm of what it returns; an error where it does not apply or diverges.
+    /// The norm of its output; an error if it does not apply or diverges.
     pub fn norm(&self) -> Result<f64> {
         Ok(self.found.as_ref().map_err(Clone::clone)?.norm)
     }
@@ -406,7 +406,7 @@ impl MethodReport {
         self.found.as_ref().map_err(Clone::clone)?.training.clone()
     }
 
-    /// Against the derivative at the inner minimum; an error where training does not come to rest.
+    /// Against the derivative at the inner minimum; an error if training does not converge.
     pub fn minimum(&self) -> Result<Agreement> {
         self.found.as_ref().map_err(Clone::clone)?.minimum.clone()
     }
@@ -476,7 +476,7 @@ impl MethodReport {
     }
 }
 
-/// What was found of a problem. Prints as a page.
+/// The findings on a problem. Prints as a page.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ProblemReport {
@@ -492,7 +492,7 @@ pub struct ProblemReport {
     pub curvature: Curvature,
     /// Directions along which hypergradients were compared.
     pub directions: usize,
-    /// What each method finds.
+    /// The report of each method.
     pub methods: Vec<MethodReport>,
 }
 
@@ -520,7 +520,7 @@ impl ProblemReport {
         self.inner.rows.iter().chain(&self.outer.rows).map(|row| row.kinks).sum()
     }
 
-    /// The part on methods alone; empty where none was asked for.
+    /// Only the part on methods; empty if none was requested.
     pub fn methods_table(&self) -> String {
         let mut text = String::new();
         if self.methods.is_empty() {
@@ -601,7 +601,7 @@ fn counted(number: usize, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A derivative along the directions of a check, and the size of what it may be off by.
+/// A derivative along the directions of a check, and its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 struct Reference {
     along: Vec<f64>,
@@ -616,7 +616,7 @@ pub(crate) fn loop_of(given: Option<InnerLoop>, method: &dyn Method) -> InnerLoo
     given.unwrap_or_else(|| method.usual_loop())
 }
 
-/// Where methods are compared.
+/// The point of the comparison, and its references.
 struct Bench {
     session: Session,
     state: Snapshot,
@@ -699,14 +699,14 @@ impl Bench {
 
     fn find(&mut self, method: &dyn Method, inner: InnerLoop) -> Result<Found> {
         let (found, cold) = self.mean(method, &inner)?;
-        // Neither what a method averages over nor which steps it keeps changes the training.
+        // The averages and kept steps of a method do not change the training.
         let used = LoopUse { scales_indirect: false, ..method.loop_use() };
         let key = (InnerLoop { burn_in: 0, ..inner }, used);
         if !self.references.iter().any(|(known, ..)| *known == key) {
             self.references.push((key, [self.training(inner, used), self.minimum(inner, used)]));
         }
         let along = self.along(&found);
-        // A memory that is empty at first says nothing of what the method finds in a run.
+        // An initially empty memory is not representative of the method in a run.
         let warm = if cold { self.along(&self.warm(method, &inner)?) } else { along.clone() };
         let known = self.references.iter().find(|(known, ..)| *known == key);
         let against = |along: &[f64], reference: &Result<Reference>| {
@@ -729,7 +729,7 @@ impl Bench {
         }
     }
 
-    /// The strength of a proximal term, where the inner loop has one.
+    /// The strength of a proximal term, if the inner loop has one.
     fn proximal(&self, used: LoopUse) -> Result<Option<f64>> {
         if used.added_curvature == 0.0 {
             return Ok(None);
@@ -783,9 +783,9 @@ impl Bench {
         Ok(Reference { along, doubt: euclidean(&doubts) })
     }
 
-    /// By an implicit solve where a long training without noise ends, and one of twice the length. A method whose step is
-    /// not that of plain descent has a reference with a step of 1 over the curvature, or with the first smaller one that
-    /// converges, for the curvature may be larger on the way.
+    /// Computed by an implicit solve at the end of a long training without noise, and of one of twice the length. For a
+    /// method without plain steps, the reference uses a step of 1 over the curvature. If that diverges, it uses the
+    /// first smaller one that converges, because the curvature may be larger elsewhere.
     fn minimum(&self, inner: InnerLoop, used: LoopUse) -> Result<Reference> {
         self.has_outer_loss()?;
         if used.descent.is_plain() {

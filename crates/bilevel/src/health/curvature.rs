@@ -3,13 +3,13 @@
 //!   w = H·q − β·p,   α = w·q,   w ← w − α·q,   β ← ‖w‖,   p ← q,   q ← w/β
 //!
 //! The extreme eigenvalues of the tridiagonal matrix of all α and β approach those of H, the largest from below and the
-//! smallest from above. Only p, q and w are held, on the device: 3·|θ| numbers beside the workspace of one Hessian product,
-//! whatever the number of products.
+//! smallest from above. Only p, q and w are held, on the device: 3·|θ| numbers in addition to the workspace of one
+//! Hessian product, for any number of products.
 //!
-//! Nothing is orthogonalised again, which would take all q before. Once an extreme eigenvalue has converged, rounding brings
-//! its eigenvector back, and the tridiagonal matrix repeats the eigenvalue. Every eigenvalue of that matrix stays within
-//! rounding of the spectrum of H (Paige, "Accuracy and effectiveness of the Lanczos algorithm for the symmetric eigenproblem",
-//! 1980), so the extremes are right all the same; they only take more products.
+//! Nothing is reorthogonalised, which would need all previous q. Once an extreme eigenvalue has converged, rounding
+//! brings its eigenvector back, and the tridiagonal matrix repeats the eigenvalue. Every eigenvalue of that matrix
+//! stays within rounding of the spectrum of H (Paige, "Accuracy and effectiveness of the Lanczos algorithm for the
+//! symmetric eigenproblem", 1980), so the extremes are still right and only need more products.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::square_norm;
@@ -139,7 +139,7 @@ impl Session {
         step.zeroed("p")?;
         step.set_numbers("beta", [0.0])?;
         {
-            // A start of its own, whatever the problem draws.
+            // A separate start, independent of the problem's draws.
             let mut start = start_program(&session)?;
             start.bind_outputs("q", &q)?;
             start.set_key(Key::from_seed(7))?;
@@ -154,7 +154,7 @@ impl Session {
     }
 }
 
-/// A random direction of length 1, as outputs `q.i`; 0 where θ is not trained.
+/// A random direction of length 1, as outputs `q.i`; 0 for leaves of θ that are not trained.
 fn start_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -189,7 +189,7 @@ fn step_program(session: &Session) -> Result<Routine> {
     let alpha = w.iter().zip(&q).map(dot).fold(zero, |sum, term| sum + term);
     let w = without(&w, alpha, &q);
     let length = square_norm(&w).unwrap_or(zero).sqrt();
-    // At length 0 the iteration ends, and nothing looks at what is carried.
+    // At length 0 the iteration ends, and the carried values are not used.
     let scale = length.equal(0.0).select(0.0, 1.0 / length.equal(0.0).select(1.0, length));
     let mut builder = Program::builder(&graph).output("alpha", alpha).output("length", length).carry(beta, length);
     for (i, w) in w.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What was seen beside a hypergradient, and what of it a person should know.
+//! Diagnostics of a hypergradient, and warnings for the user.
 
 use crate::hypergradient::loop_use::Descent;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ const BURST: f64 = 0.1;
 /// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
-/// Heat of minibatches above this share of the temperature changes what a chain samples.
+/// Heat of minibatches above this share of the temperature changes the distribution of a chain.
 const WARM_SHARE: f64 = 0.1;
 
-/// What was seen beside a hypergradient. A number that a method does not have is `None`.
+/// Diagnostics of a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
 /// use bilevel::diagnostics::Warning;
@@ -42,7 +42,7 @@ pub struct Diagnostics {
     /// ‖f_θ‖ at the last θ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outer_gradient_norm: Option<f64>,
-    /// ‖f_λ‖ at the last θ; `None` where f does not depend on λ directly.
+    /// ‖f_λ‖ at the last θ; `None` if f does not depend on λ directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_norm: Option<f64>,
     /// The Rayleigh quotient of the inner Hessian along f_θ at the last θ.
@@ -57,19 +57,19 @@ pub struct Diagnostics {
     /// T times that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<f64>,
-    /// The inner loss where the inner loop starts, with the draw of its end.
+    /// The inner loss at the start of the inner loop, with the draw of its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_loss_start: Option<f64>,
-    /// The inner loss where the inner loop ends.
+    /// The inner loss at the end of the inner loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_loss_end: Option<f64>,
     /// κ²τ times the numbers in θ: so much noise may lift the inner loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inner_loss_heat: Option<f64>,
-    /// ‖z‖ of the method's adjoint where the inner loop ends.
+    /// ‖z‖ of the method's adjoint at the end of the inner loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_norm: Option<f64>,
-    /// ‖z‖ there over ‖z‖ where it began, where it was warm.
+    /// ‖z‖ at the end over ‖z‖ at the start, for a warm adjoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_growth: Option<f64>,
     /// How often z left its trust region within this hypergradient, and was reset.
@@ -85,7 +85,7 @@ pub struct Diagnostics {
     /// The largest of γ, γ/2 and γ/4 at which the sensitivity would not have grown along the way that was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calm_step: Option<f64>,
-    /// The inner step that was taken, where it had to be reduced until a hypergradient existed.
+    /// The inner step used, if it was reduced until a hypergradient existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduced_step: Option<f64>,
     /// How many independent samples the kept values of f are worth.
@@ -97,7 +97,7 @@ pub struct Diagnostics {
     /// The factor c = γ·curvature·(mean number of the kept steps) by which the indirect term of HPO-SGLD is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indirect_scale: Option<f64>,
-    /// ‖f_θ − A·q‖/‖f_θ‖ where a linear solve ended.
+    /// ‖f_θ − A·q‖/‖f_θ‖ at the end of a linear solve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solve_residual: Option<f64>,
     /// The least curvature that a solve by conjugate gradients met on its way.
@@ -115,8 +115,8 @@ pub enum Warning {
         /// The factor.
         scale: f64,
     },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is not a
-    /// minimum, and the linear system was solved only as far as it got by then.
+    /// Conjugate gradients stopped at a direction in which the inner loss is not curved upwards: θ is not a minimum,
+    /// and the linear system was solved only in part.
     NotConvex {
         /// The curvature there.
         curvature: f64,
@@ -131,22 +131,22 @@ pub enum Warning {
     NoHypergradient {
         /// The growth rate, per inner step.
         rate: f64,
-        /// A step below which it would not be above 0, where one was found.
+        /// A step below which it would not be above 0, if one was found.
         calm: Option<f64>,
     },
     /// Minibatches heat the chain, so that it samples at a higher temperature than was asked for.
     MinibatchHeat {
-        /// What they add, as a share of the temperature.
+        /// The heat that they add, as a share of the temperature.
         share: f64,
     },
-    /// The inner step is beyond what the curvature allows.
+    /// The inner step is larger than the curvature allows.
     StepTooLarge {
         /// γ times the curvature that the inner steps meet, above 2.
         step_curvature: f64,
         /// How θ steps.
         descent: Descent,
     },
-    /// The inner loss was much larger where the inner loop ended than where it started.
+    /// The inner loss was much larger at the end of the inner loop than at its start.
     InnerLossGrew {
         /// The inner loss at the start.
         from: f64,
@@ -217,7 +217,7 @@ impl fmt::Display for Warning {
 }
 
 impl Diagnostics {
-    /// What a person should know.
+    /// Warnings for the user.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut found = vec![];
         if let Some(scale) = self.indirect_scale
@@ -251,8 +251,8 @@ impl Diagnostics {
         found
     }
 
-    /// The growth rate and a step that is calmer, where derivatives through training grow so much that no hypergradient exists:
-    /// a thousandfold within the inner loop, or out of the adjoint's trust region.
+    /// The growth rate and a calmer step, if derivatives through training grow so much that no hypergradient exists: a
+    /// thousandfold within the inner loop, or out of the adjoint's trust region.
     pub(crate) fn chaos(&self) -> Option<(f64, Option<f64>)> {
         let (rate, steps) = self.growth_rate.zip(self.growth_steps)?;
         let grew = rate * steps > CHAOS.ln() || self.trust_exits.is_some_and(|exits| exits > 0.0);
@@ -266,15 +266,15 @@ impl Diagnostics {
         self.chaos().is_some() || self.growth_rate.zip(self.growth_steps).is_some_and(grew)
     }
 
-    /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not
-    /// known.
+    /// A size of z up to which growth is harmless: ten times the ‖f_θ‖/curvature at which it settles, or 1 if that is
+    /// unknown.
     fn settled_adjoint(&self) -> f64 {
         let settled = self.outer_gradient_norm.zip(self.curvature).map(|(f_theta, r)| GROWTH * f_theta / r.abs());
         settled.filter(|size| size.is_finite()).unwrap_or(1.0)
     }
 }
 
-/// ‖z‖ after an inner loop, and its growth where it was not 0 before.
+/// ‖z‖ after an inner loop, and its growth if it was not 0 before.
 pub(crate) fn adjoint(before: f64, after: f64) -> Diagnostics {
     Diagnostics {
         adjoint_norm: Some(after),

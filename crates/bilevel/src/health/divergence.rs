@@ -1,4 +1,4 @@
-//! Is the run still healthy? Watches a few sizes and says what to change when one runs away.
+//! Watches a few sizes of a run, and advises a change if one of them diverges.
 //!
 //! A number that is not finite ends the run at once. A number a million times its usual size ends it when that happens in
 //! three iterations in a row: a single outlier is noise, a row of them is divergence.
@@ -10,14 +10,14 @@ use std::fmt;
 const GROWTH: f64 = 1e6;
 /// This many suspect iterations in a row are a divergence.
 const PATIENCE: u32 = 3;
-/// What is below this is never called too large, whatever it was before: near an optimum sizes fall to rounding.
+/// Sizes below this are never called too large, because near an optimum they fall to rounding.
 const FLOOR: f64 = 1.0;
 /// The usual size follows the present one by at most this factor an iteration, so a steady blow-up outruns it.
 const DRIFT: f64 = 1.1;
 /// Iterations at the start in which the usual size is the largest seen.
 const SETTLING: u32 = 5;
 
-/// What most likely made a run diverge.
+/// The most likely cause of a divergence.
 ///
 /// ```
 /// assert!(bilevel::diagnostics::Cause::InnerStepTooLarge.advice().contains("inner step"));
@@ -29,7 +29,7 @@ pub enum Cause {
     InnerStepTooLarge,
     /// The inner steps are too large for a penalty on the slope of the inner loss.
     PenaltyStepTooLarge,
-    /// The inner loop is well, but what the method carries along it grows.
+    /// The inner loop is stable, but the adjoint that the method carries along it grows.
     AdjointGrowing,
     /// λ moves too far in one step.
     OuterStepTooLarge,
@@ -45,12 +45,12 @@ pub enum Cause {
     OuterLossUnbounded,
     /// The inner loss falls without end, as one of the wrong sign does.
     InnerLossUnbounded,
-    /// A sample of the search was sent where training diverges.
+    /// A sample of the search reached a region in which training diverges.
     SearchTooWide,
 }
 
 impl Cause {
-    /// What to do about it.
+    /// The remedy.
     ///
     /// ```
     /// assert!(bilevel::diagnostics::Cause::OuterStepTooLarge.advice().contains("learning rate"));
@@ -99,7 +99,7 @@ impl Cause {
     }
 }
 
-/// What was seen when a run diverged, and what to change.
+/// The symptom of a diverged run, and its remedy.
 ///
 /// ```
 /// use bilevel::diagnostics::{Cause, Diagnosis};
@@ -112,7 +112,7 @@ impl Cause {
 pub struct Diagnosis {
     /// The iteration that was given up.
     pub iteration: u32,
-    /// What was seen.
+    /// The symptom.
     pub seen: String,
     /// The likely cause.
     pub cause: Cause,
@@ -216,7 +216,7 @@ impl Watch {
     /// The method gave up by itself, in these words, and takes this for the cause.
     pub fn method_gave_up(&self, iteration: u32, seen: String, cause: Cause, leap: bool, memory: f64) -> Diagnosis {
         let grown = self.memory.seen > 0 && memory > 1e3 * self.memory.usual && memory > FLOOR;
-        // The driver sees what the method cannot: where λ was moved to, and how the memory grew over the run.
+        // The driver has data that the method lacks: the move of λ, and the growth of the memory over the run.
         let cause = match cause {
             Cause::InnerStepTooLarge | Cause::AdjointGrowing if leap => Cause::OuterStepTooLarge,
             Cause::InnerStepTooLarge if grown => Cause::AdjointGrowing,

@@ -1,8 +1,9 @@
 //! The losses at the θ that a hypergradient leaves in the state.
 //!
-//! Most methods evaluate losses on the way, one step before their last θ, with another draw or nowhere. Whatever the method, a
-//! hypergradient reports L_T and f at the θ it returns, with the draw of step T of its own key, T being the number of inner steps.
-//! A method that has just evaluated a loss there says so ([`Hypergradient::with_outer_loss`]); any other is evaluated here.
+//! Most methods evaluate losses one step before their last θ, with another draw, or not at all. For every method, a
+//! hypergradient reports L_T and f at the returned θ, with the draw of step T of its key, T being the number of inner
+//! steps. A method that has already evaluated a loss there returns it ([`Hypergradient::with_outer_loss`]); any other
+//! is evaluated here.
 
 use crate::Result;
 use crate::compiled::key::Key;
@@ -28,7 +29,7 @@ pub(crate) struct FinalLosses {
 }
 
 impl FinalLosses {
-    /// Compiles a method with this inner loop, whose γ is reduced where that is asked for.
+    /// Compiles a method with this inner loop, whose γ is reduced if requested.
     pub fn new(method: &(impl Method + ?Sized), session: &Session, inner: &InnerLoop) -> Result<Self> {
         let plain = Self::around(method.compile(session, inner)?, inner.steps, session)?;
         match inner.shrink {

@@ -1,9 +1,9 @@
 //! Why an iteration had to be given up, found by walking its inner loop once more with open eyes.
 //!
-//! What a method sees is that a number is not finite, and what the driver sees is which; neither tells a step that is too
-//! large from a root at 0. So the inner loop is run again from where it started, a step at a time, and the first thing that
-//! is wrong is the cause: a loss or derivative that is not finite though nothing grew, a loss that rises without end, one that
-//! falls without end, and at last a curvature that the step is too large for.
+//! A method only detects that a number is not finite, and the driver detects which one. Neither distinguishes a step
+//! that is too large from a root at 0. So the inner loop is rerun from its start, step by step, and the first fault is
+//! the cause. In this order: a loss or derivative that is not finite though nothing grew, a loss that rises without
+//! end, one that falls without end, and a step too large for the curvature.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::square_norm;
@@ -23,10 +23,10 @@ const AWAY: f64 = 1e3;
 /// Hessian products spent on the largest curvature.
 const PRODUCTS: usize = 20;
 
-/// What the driver knows of the iteration.
+/// The driver's data on the iteration.
 pub(crate) struct Circumstances<'a> {
     pub session: &'a Session,
-    /// λ and θ where the iteration began.
+    /// λ and θ at the start of the iteration.
     pub state: &'a State,
     pub key: Key,
     /// The inner loop, whose step is the γ of the iteration.
@@ -35,9 +35,9 @@ pub(crate) struct Circumstances<'a> {
     pub used: LoopUse,
     /// The step of λ before was larger than 1 and than half of λ.
     pub leap: bool,
-    /// The outer loss of the iteration before, where it was the least of the run.
+    /// The outer loss of the iteration before, if it was the least of the run.
     pub least: Option<f64>,
-    /// Where the whole run started, which the outer loss is compared with.
+    /// The start of the run, with which the outer loss is compared.
     pub first: &'a State,
 }
 
@@ -60,10 +60,10 @@ impl Seen {
     }
 }
 
-/// What was met along an inner loop.
+/// Observations along an inner loop.
 struct Walk {
     first: Seen,
-    /// The last whose inner loss and its derivative are finite, and the next, where they are not.
+    /// The last whose inner loss and its derivative are finite, and the next, at which they are not.
     sound: Option<Seen>,
     broken: Option<Seen>,
     /// The inner loss or its slope left the size it had at the start far behind.
@@ -75,9 +75,9 @@ struct Walk {
 }
 
 impl Circumstances<'_> {
-    /// The diagnosis with its cause looked for; as it was where nothing better is found.
+    /// The diagnosis with a better cause, if one is found.
     pub fn examine(&self, diagnosis: Diagnosis) -> Diagnosis {
-        // It is only an explanation: what goes wrong on the way to it must not hide what happened.
+        // This is only an explanation: its own errors must not hide the divergence.
         match self.cause(&diagnosis) {
             Ok(Some((seen, cause))) => Diagnosis { seen, cause, ..diagnosis },
             _ => diagnosis,
@@ -91,13 +91,13 @@ impl Circumstances<'_> {
         // A search takes no derivative of the outer loss.
         let walk = self.walk(given.cause != Cause::SearchTooWide)?;
         if let Some(broken) = walk.broken {
-            // What is infinite where training starts was finite before λ and θ were moved there.
+            // A loss that is infinite at the start of training was finite before λ and θ moved.
             let moved_there = broken.inner.is_infinite() && (broken.step > 0 || given.iteration > 1);
             if !walk.away && !moved_there {
                 let what = undefined("inner", broken.inner, "its derivative with respect to θ");
                 return Ok(Some((format!("{what} {}", self.place(broken.step)), Cause::InnerLossUndefined)));
             }
-            // A step from which the loss rises is too large; where it only ever falls no step is small enough.
+            // A step from which the loss rises is too large; if it only falls, no step is small enough.
             let last = walk.sound.filter(|_| walk.falls && broken.step > 1);
             if self.leap || broken.step == 0 {
                 return self.curvature(&given.seen);
@@ -130,7 +130,7 @@ impl Circumstances<'_> {
         }
     }
 
-    /// The cause where the inner steps are too large.
+    /// The cause for inner steps that are too large.
     fn too_large(&self) -> Cause {
         match self.used.descent {
             Descent::Penalised { .. } => Cause::PenaltyStepTooLarge,
@@ -146,10 +146,10 @@ impl Circumstances<'_> {
         }
     }
 
-    /// Where the inner step is beyond the method's limit: the iteration's start, unless λ leapt there, or that of the run, since a step that was
-    /// too large from the outset sends λ anywhere.
+    /// The point at which the inner step exceeds the method's limit: the iteration's start, unless λ leapt there, or
+    /// the run's start, since a step that was too large from the outset moves λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
-        // What a curvature says of the step holds for plain descent.
+        // The curvature limits the step only for plain descent.
         if self.inner.optimizer != InnerOptimizer::Sgd {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! What a precision costs: derivatives whose products round, a, against those in full precision, b, both
-//! in 32 bits and at one λ and θ:
+//! The errors of a precision: derivatives a with rounded products against derivatives b in full precision, both in 32
+//! bits and at one λ and θ:
 //!
 //!   error = ‖a − b‖ / ‖b‖,   cosine = a·b / (‖a‖·‖b‖)
 
@@ -20,7 +20,7 @@ use bilevel_graph::{Array, DType, Graph, Precision, Program, Tensor, gradient_or
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Folded into the key of a check, so that the vector of the products has draws of its own.
+/// Folded into the key of a check, so that the vector of the products has separate draws.
 const VECTOR: u32 = 3;
 
 /// Which derivative a row is about.
@@ -54,18 +54,18 @@ impl fmt::Display for Compared {
 pub struct PrecisionRow {
     /// Which derivative.
     pub quantity: Compared,
-    /// Its norm in full precision; `None` where it could not be computed.
+    /// Its norm in full precision; `None` if it could not be computed.
     pub norm: Option<f64>,
-    /// Norm of the difference over the norm in full precision; `None` where one of the two is not finite or could not
-    /// be computed.
+    /// Norm of the difference over the norm in full precision; `None` if one of the two is not finite or could not be
+    /// computed.
     pub error: Option<f64>,
     /// Cosine of the angle between the two; `None` as above.
     pub cosine: Option<f64>,
-    /// Why it could not be computed, where it could not.
+    /// The reason why it could not be computed, if so.
     pub failure: Option<String>,
 }
 
-/// What a precision costs at one λ and θ: see [`Check::compare_precision`]. Prints as a table.
+/// The errors of a precision at one λ and θ: see [`Check::compare_precision`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PrecisionReport {
@@ -85,9 +85,9 @@ impl PrecisionReport {
 
 impl Check<'_> {
     /// Compares derivatives in this precision with those in full precision, both in 32 bits: gradient, Hessian product
-    /// and mixed product of the inner loss, and the hypergradient of every method, from the same λ, θ and draws. That a
-    /// hypergradient can suffer much more than a gradient is why this is worth a look before a long run. Methods that
-    /// sample should be averaged over [`draws`](Self::draws).
+    /// and mixed product of the inner loss, and the hypergradient of every method, from the same λ, θ and draws. A
+    /// hypergradient can lose much more accuracy than a gradient, so check this before a long run. Methods that sample
+    /// should be averaged over [`draws`](Self::draws).
     ///
     /// ```
     /// use bilevel::diagnostics::Compared;

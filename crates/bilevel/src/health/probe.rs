@@ -1,9 +1,9 @@
-//! What is worth knowing about a hypergradient besides its value, whatever method it comes from.
+//! Diagnostics of a hypergradient, for every method.
 //!
-//! At the θ where the inner loop ends, one outer gradient and one second derivative along it give the norms of f_θ and f_λ and the
-//! curvature r = f_θᵀ·H·f_θ / f_θᵀ·f_θ, the Rayleigh quotient of H along f_θ. γ·T·r says how far the inner loop has come
-//! along the direction that matters: far below 1 it has hardly begun to forget its start. The inner loss is taken at both
-//! ends of the loop, with the same draw.
+//! At the last θ of the inner loop, one outer gradient and one second derivative along it give the norms of f_θ and f_λ
+//! and the curvature r = f_θᵀ·H·f_θ / f_θᵀ·f_θ, the Rayleigh quotient of H along f_θ. γ·T·r measures the progress of
+//! the inner loop along the relevant direction: far below 1 the loop has hardly left its start. The inner loss is
+//! evaluated at both ends of the loop, with the same draw.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
@@ -116,7 +116,7 @@ impl PreparedMethod {
         Ok(found)
     }
 
-    /// Puts θ where a cold start puts it, in every part of the state: see [`Estimator::restart`].
+    /// Resets θ to a cold start, in every part of the state: see [`Estimator::restart`].
     pub fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.estimator.restart(state, theta)
     }
@@ -136,7 +136,7 @@ impl PreparedMethod {
         self.used
     }
 
-    /// Puts θ where the inner loop starts.
+    /// Moves θ to the start of the inner loop.
     pub(crate) fn start(&mut self, state: &State, key: Key) -> Result<()> {
         self.start.place(&state.lambda, &state.theta, key)
     }
@@ -148,7 +148,7 @@ impl PreparedMethod {
         Ok(found)
     }
 
-    /// Adds the diagnosis at the θ where the inner loop ended.
+    /// Adds the diagnosis at the last θ of the inner loop.
     fn look(&mut self, state: &State, (key, gamma): (Key, f64), into: &mut Diagnostics) -> Result<()> {
         self.routine.bind_point(&state.lambda, &state.theta, key)?;
         self.routine.run(self.inner.last())?;
@@ -176,8 +176,8 @@ fn square_norm(all: &[Tensor]) -> Option<Tensor> {
     all.iter().map(|t| t.square().sum_all()).reduce(|a, b| a + b)
 }
 
-/// vᵀ·H·v, the second derivative of a loss along a fixed v: forward mode twice, which keeps nothing of the pass through a network that
-/// a product H·v would keep for its way back.
+/// vᵀ·H·v, the second derivative of a loss along a fixed v: forward mode twice, which stores no activations, unlike the
+/// backward pass of a product H·v.
 fn second_along(loss: Tensor, theta: &[Tensor], v: &[Tensor]) -> Result<Option<Tensor>> {
     let Some(slope) = jvp(&[loss], theta, v)?.into_iter().next().flatten() else { return Ok(None) };
     Ok(jvp(&[slope], theta, v)?.into_iter().next().flatten())

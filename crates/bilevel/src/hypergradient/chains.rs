@@ -74,8 +74,7 @@ struct Prepared {
 
 #[deny(clippy::missing_trait_methods)]
 impl<M: Method> Method for Chains<M> {
-    /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
-    /// one's own makes "chains".
+    /// "chains of rmd" and the like, which no method of the command line is named; for a user's own method, "chains".
     fn name(&self) -> &'static str {
         all().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
     }
@@ -111,15 +110,16 @@ fn chain_key(key: Key, number: usize) -> Key {
     if number == 0 { key } else { key.fold_in(number as u32) }
 }
 
-/// The type and shape of what says at the head of the memory whose it is: without numbers, in the shape \[chains, leaves of
-/// memory of each, 0\].
+/// The type and shape of the label at the head of the memory, which identifies its owner: an empty array of shape
+/// \[chains, leaves of memory of each, 0\].
 fn label(chains: usize, memory: usize) -> Meta {
     Meta { dtype: DType::I32, shape: vec![chains, memory, 0] }
 }
 
-/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory behind its
-/// label, chain by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start
-/// alike. A state that a method alone left, or another number of chains, is refused: its leaves might fit all the same.
+/// The state of each chain. The first chain's θ is the state's own. The others are in the state's memory after the
+/// label, chain by chain, so that a checkpoint of the state covers all chains. Before the first call all have the same
+/// start. A state of a single method, or of another number of chains, is refused, because its leaves might fit by
+/// accident.
 fn split(state: &State, chains: usize, executor: &dyn Executor) -> Result<Vec<State>> {
     let leaves = state.theta.len();
     let Some((head, rest)) = state.memory.split_first() else {
@@ -202,7 +202,7 @@ impl Estimator for Prepared {
             }
             found
         });
-        // It only decides who computes what, never what comes out.
+        // This only assigns work to threads and never changes the result.
         self.brief = began.elapsed() < BRIEF;
         let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
         join(state, &states, executor)?;

@@ -1,9 +1,9 @@
-//! What a method promises about its hypergradients and where, as data, so that a test can hold it to its word.
+//! The claims of a method about its hypergradients, as data that a test can check.
 
 use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
 
-/// What a method promises where it claims anything.
+/// The quantity that a method promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Promise {
     /// The mean of its hypergradients is the truth, up to O(γ) at finite temperature.
@@ -11,7 +11,7 @@ pub enum Promise {
     Exact,
     /// The derivative of a penalised problem, whose bias is proportional to 1/σ, with σ the setting `penalty`.
     InversePenalty,
-    /// The direction of the hypergradient, with a length that makes it a step of λ.
+    /// The direction of the hypergradient, scaled to a step of λ.
     Direction,
     /// A direction in which the outer loss decreases: at less than a right angle to the hypergradient.
     Descent,
@@ -40,7 +40,7 @@ pub const WELL_CONDITIONED: f64 = 30.0;
 /// The most numbers that a θ with few parameters has.
 pub const FEW_PARAMETERS: usize = 10;
 
-/// When a method gives what it promises.
+/// The time at which a promise holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Settling {
     /// From the second hypergradient on, if the inner loop converges in one.
@@ -51,10 +51,10 @@ pub enum Settling {
     StepByStep,
 }
 
-/// What a method promises, and where, given settings that fit the problem. A method that says nothing claims nothing.
+/// The promise of a method and its conditions, given suitable settings. By default a method claims nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// What it promises.
+    /// The promised quantity.
     pub promise: Promise,
     /// When.
     pub settling: Settling,
@@ -112,7 +112,7 @@ impl Claims {
     }
 }
 
-/// What a hypergradient is the derivative of.
+/// The point at which a hypergradient differentiates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     /// f at the minimum of the inner loss that training arrives at.
@@ -139,12 +139,12 @@ pub enum Target {
     },
 }
 
-/// What is known of a problem: what claims are about, and what settings are chosen by.
+/// Facts about a problem, by which claims are checked and settings are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Facts {
-    /// What the truth is the derivative of.
+    /// The point at which the truth differentiates.
     pub target: Target,
-    /// The inner loss has several minima, or curves downwards somewhere that a chain comes to.
+    /// The inner loss has several minima, or negative curvature within reach of a chain.
     pub several_minima: bool,
     /// H is singular at the minimum.
     pub singular: bool,

@@ -187,7 +187,7 @@ mod tests {
         [one, two]
     }
 
-    /// The answers through the implementation for boxes itself, not through what a box points to.
+    /// The answers of the implementation for boxes itself, not of the boxed method.
     fn as_method<M: Method>(method: &M) -> Vec<String> {
         answers(method)
     }

@@ -1,5 +1,5 @@
-//! What a method declares of itself: how it uses the inner loop, and what it returns. Everything around a method follows from it: the
-//! diagnosis, `check`, the range checks, the loop and the outer rate that a task begins with.
+//! A method's declarations: its use of the inner loop, and its output. The diagnosis, `check`, the range checks, and a
+//! task's initial loop and outer rate follow from them.
 
 use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
@@ -65,7 +65,8 @@ impl LoopUse {
     /// A Langevin chain, of which the last steps are averaged.
     pub const CHAIN: Self = LoopUse { noise: Noise::Expected, any_optimizer: false, burn_in: true, ..Self::PLAIN };
 
-    /// A loop that suits a task, without what the method cannot use or is not made for: noise, another optimizer, a burn-in.
+    /// Adapts a task's loop by removing the parts that the method cannot use or is not made for: noise, another
+    /// optimizer, a burn-in.
     ///
     /// ```
     /// use bilevel::InnerLoop;
@@ -83,7 +84,7 @@ impl LoopUse {
         }
     }
 
-    /// The mean number of the kept steps, where the indirect term scales with it.
+    /// The mean number of the kept steps, if the indirect term scales with it.
     pub(crate) fn mean_kept(&self, inner: &InnerLoop) -> Option<f64> {
         self.scales_indirect.then(|| inner.burn_in as f64 + (inner.samples() as f64 + 1.0) / 2.0)
     }
@@ -122,7 +123,7 @@ pub enum Descent {
     /// θ descends the inner loss with steps of γ, by the inner optimizer. Plain steps diverge if γ·c is above 2.
     #[default]
     Plain,
-    /// γ is the largest step there can be, and gradients make it smaller: no curvature is too large.
+    /// γ is the largest possible step, and gradients make it smaller: no curvature is too large.
     ///
     ///   β² ← β² + ‖∇θL_T‖²,   θ ← θ − ∇θL_T/β,   from β = 1/γ
     Adaptive,
@@ -139,7 +140,7 @@ pub enum Descent {
 }
 
 impl Descent {
-    /// γ times the curvature that its steps meet, where the inner loss has this curvature: the loop diverges above 2.
+    /// γ times the curvature along its steps, given the curvature of the inner loss: the loop diverges above 2.
     /// `None` if no step is too large.
     pub fn limit(self, step: f64, curvature: f64) -> Option<f64> {
         match self {
@@ -166,7 +167,7 @@ impl Descent {
     }
 }
 
-/// What a method returns for the outer optimizer.
+/// The output of a method for the outer optimizer.
 ///
 /// ```
 /// use bilevel::Method;
@@ -192,7 +193,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The rate of plain steps to begin with, beside this inner loop, where this rate suits a hypergradient.
+    /// The initial rate of plain steps with this inner loop, if `usual` suits a hypergradient.
     ///
     /// ```
     /// use bilevel::InnerLoop;

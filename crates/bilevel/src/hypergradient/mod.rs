@@ -1,4 +1,4 @@
-//! The contract of every method: its settings, what it declares, and its estimator.
+//! The contract of every method: its settings, its declarations, and its estimator.
 
 pub(crate) mod chains;
 pub mod claims;
@@ -46,8 +46,8 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         SettingsRecord::text(self.name(), self)
     }
 
-    /// Checks the settings, the inner loop ([`InnerLoop::check_for`]) and whether the method applies, and compiles what it needs. A new
-    /// method implements this. γ is not compiled: the estimator is told it with every hypergradient.
+    /// Checks the settings, the inner loop ([`InnerLoop::check_for`]) and whether the method applies, and compiles its
+    /// programs. A new method implements this. γ is not compiled: it is an argument of every hypergradient.
     fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>>;
 
     /// Whether the method differentiates along this path from λ to the outer loss.
@@ -55,8 +55,8 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         !(self.loop_use().assumes_minimum && path == Path::Start)
     }
 
-    /// Checks whether the method can work on this problem at all, without compiling anything; the error says what to
-    /// use instead.
+    /// Checks whether the method can work on this problem at all, without compiling anything; the error names an
+    /// alternative.
     ///
     /// ```
     /// use bilevel::prelude::*;
@@ -85,8 +85,9 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         InnerLoop::default()
     }
 
-    /// Fits the method to a task, so that all methods can be compared on the same one: chooses the settings of its own solver for an
-    /// inner loss whose largest curvature is about this, and returns the loop to use where the task's own is this one.
+    /// Fits the method to a task, so that all methods can be compared on the same one. Chooses the settings of its
+    /// solver for an inner loss of about this largest curvature, and returns the method's loop for a task with this
+    /// one.
     ///
     /// ```
     /// use bilevel::methods::{AmigoSgd, HpoSgld};
@@ -100,13 +101,13 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         self.loop_use().adapt(task)
     }
 
-    /// What its estimator returns as [`Hypergradient::value`].
+    /// The meaning of [`Hypergradient::value`].
     fn output(&self) -> Output {
         Output::Hypergradient
     }
 
-    /// Chooses the settings of its own solver with which it converges on a problem of this scale, whatever that costs: for comparisons
-    /// with a known answer. By default there are none.
+    /// Chooses settings with which its solver converges on a problem of this scale, at any cost, for comparisons with a
+    /// known answer. By default it changes nothing.
     fn converge(&mut self, _scale: &Scale) {}
 
     /// Whether H·v and vᵀ·C of a step come from one reverse pass, so that both together cost one product.
@@ -114,15 +115,15 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// Where the method is correct, given suitable settings: the claims of its documentation as data, which the truth
-    /// suite checks (the crate `bilevel-truth`). By default there are none.
+    /// The conditions under which the method is correct, given suitable settings: the claims of its documentation as
+    /// data, which the truth suite checks (the crate `bilevel-truth`). By default there are none.
     fn claims(&self) -> Claims {
         Claims::default()
     }
 
-    /// Compiles the method for a problem and an inner loop. This is what a user calls. Its hypergradients come with a diagnosis, which
-    /// costs one outer gradient, one second derivative along it and one inner loss each; the oracle counts are the
-    /// method's own, without these.
+    /// Compiles the method for a problem and an inner loop. This is the entry point for users. Its hypergradients come
+    /// with a diagnosis, which costs one outer gradient, one second derivative along it and one inner loss each; the
+    /// oracle counts are the method's own, without these.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor, inner: &InnerLoop) -> Result<PreparedMethod> {
         self.prepare_in(&Session::new(problem, executor)?, inner)
     }
@@ -142,14 +143,15 @@ pub trait Estimator: Send {
     /// If θ starts from λ, every call starts there, whatever `state.theta` is.
     fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient>;
 
-    /// Puts θ where a cold start puts it, in every part of the state.
+    /// Resets θ to a cold start, in every part of the state.
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         state.theta.copy_from(theta)
     }
 
-    /// The tables in the method's memory, with the rows that the last hypergradient changed. The loop around the method goes over no
-    /// table as a whole in every iteration: it copies these rows alone, and looks at the rest of the memory for what grows or is not
-    /// finite, so whatever enters a table must show there too. By default there are none, and all of the memory may have changed.
+    /// The tables in the method's memory, with the rows that the last hypergradient changed. The outer loop copies only
+    /// these rows in every iteration, never a whole table. It checks the rest of the memory for growth and for numbers
+    /// that are not finite, so every value of a table must show there too. By default there are none, and all of the
+    /// memory may have changed.
     fn tables(&self) -> &[MemoryTable] {
         &[]
     }
@@ -202,7 +204,7 @@ impl std::ops::AddAssign for Oracles {
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
     pub value: Leaves,
-    /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::methods::Chains) and
+    /// Standard error of each number of the estimate, if the method computes it: [`Chains`](crate::methods::Chains) and
     /// [`Es`](crate::methods::Es) do.
     pub standard_error: Option<Leaves>,
     /// L_T at the θ that is left in the state, with the draw of step T of this hypergradient's key, where T is the number of inner
@@ -213,7 +215,7 @@ pub struct Hypergradient {
     pub outer_loss: f64,
     /// Its cost.
     pub oracles: Oracles,
-    /// What was seen on the way.
+    /// The diagnostics of the hypergradient.
     pub diagnostics: Diagnostics,
     /// Names of λ's leaves that cannot influence the outer loss.
     pub idle: Arc<[String]>,
@@ -222,7 +224,7 @@ pub struct Hypergradient {
 }
 
 impl Hypergradient {
-    /// A value with its cost, for new methods. Its losses are evaluated where the method leaves θ.
+    /// A value with its cost, for new methods. Its losses are evaluated at the θ that the method leaves.
     pub fn new(value: Leaves, oracles: Oracles) -> Self {
         let (diagnostics, idle, blame) = (Diagnostics::default(), Arc::from([]), Cause::InnerStepTooLarge);
         let (inner_loss, outer_loss) = (f64::NAN, f64::NAN);
@@ -239,12 +241,13 @@ impl Hypergradient {
         Hypergradient { outer_loss, ..self }
     }
 
-    /// With this as the likely cause where it is not finite.
+    /// Sets the likely cause in case it is not finite.
     pub fn blaming(self, cause: Cause) -> Self {
         Hypergradient { blame: cause, ..self }
     }
 
-    /// What is not finite, in words, and the likely cause: from the norms of θ, of the method's memory and of the estimate.
+    /// The observation in words, and the likely cause, if something is not finite: from the norms of θ, of the method's
+    /// memory and of the estimate.
     pub(crate) fn fault(&self, method: &str, theta: f64, memory: f64, value: f64) -> Option<(String, Cause)> {
         // From the inside out: the first that is wrong explains those after it.
         if !theta.is_finite() {
@@ -260,7 +263,7 @@ fn lost(method: &str, what: &str) -> String {
     format!("{method}: {what} is no longer finite")
 }
 
-/// What is seen, and the likely cause, where θ is not finite.
+/// The observation, and the likely cause, if θ is not finite.
 pub(crate) fn lost_theta(method: &str) -> (String, Cause) {
     (lost(method, "θ"), Cause::InnerStepTooLarge)
 }

@@ -2,7 +2,7 @@
 //!
 //!   d f(λ, θ(λ))/dλ:   f_λ directly,   C = ∂²L_T/∂θ∂λ through training,   J0 = dθ⁰/dλ through the start
 //!
-//! A method that sees none of the paths there are would find a hypergradient that is exactly 0 and leave λ where it is.
+//! A method that ignores all existing paths would find a hypergradient of exactly 0 and never move λ.
 
 use crate::compiled::trace::Trace;
 use crate::problem::AnyProblem;

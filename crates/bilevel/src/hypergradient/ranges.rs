@@ -12,8 +12,9 @@ use crate::{Error, Result};
 use bilevel_graph::{Buffer, ErrorKind, Executor, Leaf, Meta, Program, Runnable};
 use std::sync::Arc;
 
-/// Refuses settings of a method, or of the inner loop that it would run, that are outside their range or that it cannot use, whatever the
-/// problem: an error here is always [`Error::Setting`] or [`Error::InnerLoop`]. Whether the method applies to a problem is a matter of [`Method::applies`].
+/// Refuses settings of a method, or of its inner loop, that are outside their range or that it cannot use on any
+/// problem. An error here is always [`Error::Setting`] or [`Error::InnerLoop`]. Whether the method applies to a problem
+/// is decided by [`Method::applies`].
 ///
 /// ```
 /// use bilevel::InnerLoop;

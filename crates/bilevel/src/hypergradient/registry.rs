@@ -1,4 +1,4 @@
-//! All methods by name: what each is for, its defaults, and one type that can hold any of them.
+//! All methods by name: the purpose of each, its defaults, and one type that can hold any of them.
 
 use crate::compiled::session::Session;
 use crate::health::probe::PreparedMethod;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
-/// What a person choosing a method wants to know of it.
+/// The description of a method, for choosing one.
 ///
 /// ```
 /// let adjoint = bilevel::methods::all().iter().find(|m| m.name == "langevin-adjoint").unwrap();
@@ -26,22 +26,22 @@ use serde::{Deserialize, Serialize};
 pub struct MethodInfo {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// The method in a few words.
     pub summary: &'static str,
-    /// What T inner steps cost.
+    /// The cost of T inner steps.
     pub cost: &'static str,
-    /// What it holds in memory.
+    /// Its memory.
     pub memory: &'static str,
     /// When to choose it.
     pub when: &'static str,
-    /// What [`Chains`](crate::methods::Chains) of it are called.
+    /// The name of [`Chains`](crate::methods::Chains) of it.
     pub in_chains: &'static str,
-    /// Settings that it brings with it, by name, and what they mean.
+    /// Its own settings, by name, with their meaning.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
 impl MethodInfo {
-    /// Of a method of a user's own; the other fields are empty.
+    /// The entry of a user's own method; the other fields are empty.
     pub const fn new(name: &'static str, in_chains: &'static str, summary: &'static str) -> Self {
         MethodInfo { name, summary, cost: "", memory: "", when: "", in_chains, settings: &[] }
     }
@@ -54,12 +54,12 @@ macro_rules! register {
         $summary:literal; $cost:literal; $memory:literal; $when:literal $(; $setting:ident = $meaning:literal)*)*) => {
         $(use crate::hypergradient::methods::$file::$method;)*
 
-        /// The settings of every method, for the library to give on.
+        /// The settings of every method, re-exported by the crate.
         pub mod registered {
             $(pub use crate::hypergradient::methods::$file::$method;)*
         }
 
-        /// Any of the methods, with its settings: what a configuration file holds.
+        /// Any of the methods with its settings, as in a configuration file.
         ///
         /// ```
         /// use bilevel::Method;
@@ -227,7 +227,7 @@ pub fn all() -> &'static [MethodInfo] {
     METHODS
 }
 
-/// What a setting means that a method brought with it; `None` for one that is not known.
+/// The meaning of a method's own setting; `None` for an unknown one.
 ///
 /// ```
 /// assert!(bilevel::methods::setting_meaning("sigma").unwrap().contains("perturbation"));
@@ -238,7 +238,7 @@ pub fn setting_meaning(name: &str) -> Option<&'static str> {
     settings.find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
-/// The methods that apply to a problem, in the same order: what advice may name.
+/// The methods that apply to a problem, in the same order.
 ///
 /// ```
 /// use bilevel::methods::applicable_to;

@@ -1,6 +1,6 @@
 //! The sizes of a problem, from which a method chooses the settings of its own solver.
 
-/// How large a problem is, and how its inner loss curves: what the settings of a solver that converges follow from
+/// The size and curvature of a problem, from which the settings of a converging solver follow
 /// ([`Method::converge`](crate::Method::converge)).
 ///
 /// ```
@@ -37,9 +37,9 @@ impl Default for Scale {
 impl Scale {
     /// Directions that a search looks along.
     pub const DIRECTIONS: usize = 50;
-    /// To what residual a method trains and solves that is given a tolerance.
+    /// The residual to which a method with a tolerance trains and solves.
     pub const TOLERANCE: f64 = 1e-10;
-    /// What is added to the curvature where a method needs something, as a share of the smallest curvature.
+    /// The shift of the curvature if a method needs one, as a share of the smallest curvature.
     pub const SMALL: f64 = 1e-7;
     /// The most iterations of a linear solve.
     const MAX_ITERATIONS: usize = 400;

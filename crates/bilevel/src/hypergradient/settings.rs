@@ -7,9 +7,9 @@ use std::fmt;
 
 /// The settings of a method, an optimizer or a schedule in their serde form, by the names that configuration files use.
 ///
-/// A checkpoint holds all of them. Before they are compared with those of a run, they are read as the run's own type would read them: a
-/// setting that the checkpoint lacks has its default, and one that was renamed is found under its alias. So a setting that a later
-/// version adds refuses no checkpoint from before, while a default that has changed does.
+/// A checkpoint holds all of them. They are read by the run's own type before the comparison: a setting that the
+/// checkpoint lacks has its default, and a renamed one is found by its alias. So a setting added by a later version
+/// refuses no earlier checkpoint, while a changed default does.
 ///
 /// ```
 /// use bilevel::methods::SettingsRecord;
@@ -46,7 +46,7 @@ impl SettingsRecord {
         SettingsRecord { value: Value::Object(table), around: vec![], read: |value| Some(value.clone()) }
     }
 
-    /// With one more setting, which belongs to what surrounds the method.
+    /// Adds a setting of a wrapper around the method.
     pub(crate) fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.value[key] = value.into();
         self.around.push(key);

@@ -1,4 +1,4 @@
-//! The words in which methods are written: what nearly every file of `methods` and `parts` uses.
+//! Common imports of the files of `methods` and `parts`.
 
 pub(crate) use crate::compiled::key::Key;
 pub(crate) use crate::compiled::leaves::Leaves;

@@ -1,18 +1,18 @@
 //! How fast the sensitivities of an inner loop grow, and so whether there is a hypergradient at all.
 //!
-//! A derivative through training is made of products of A = ∂θᵗ⁺¹/∂θᵗ, which is I − γH for plain descent. Along a vector x that
-//! is carried by them, the largest Lyapunov exponent is the mean of
+//! A derivative through training is a sum of products of A = ∂θᵗ⁺¹/∂θᵗ, which is I − γH for plain descent. Along a
+//! vector x that is carried by them, the largest Lyapunov exponent is the mean of
 //!
 //!   ln(‖A·x‖/‖x‖) = ½·ln(1 − 2·xᵀd/xᵀx + dᵀd/xᵀx),   d = x − A·x
 //!
-//! Below 0 training forgets, and a hypergradient exists; above 0 every derivative through long training grows without end, the
-//! exact one as well. With plain descent d is proportional to γ, so the same three sums give the mean for smaller steps
-//! too, which is where the advice to take one comes from.
+//! Below 0 training contracts, and a hypergradient exists; above 0 every derivative through long training grows without
+//! end, even the exact one. With plain descent d is proportional to γ, so the same three sums also give the mean for
+//! smaller steps, from which the advised step follows.
 //!
-//! With an optimizer that remembers, x is the part of the vector that belongs to θ: the logarithms still add up to that of its
-//! length at the end over that at the start, and the rest, which has units of its own, does not count.
+//! If the optimizer has state, x is the part of the vector that belongs to θ. The logarithms still add up to that of
+//! its final over its initial length. The rest has different units and does not count.
 //!
-//! Leaves of θ may have rates of their own. A is then symmetric in the norm Σ xᵢ²/rateᵢ, so that is the norm that is taken.
+//! Leaves of θ may have different rates. A is then symmetric in the norm Σ xᵢ²/rateᵢ, so this norm is used.
 
 use crate::Result;
 use crate::compiled::routine::Routine;
@@ -56,18 +56,17 @@ pub(crate) fn product(trace: &Trace, a: &[Tensor], b: &[Tensor]) -> Tensor {
     sum
 }
 
-/// The three sums of a vector and of what a step takes from it.
+/// The three sums of a vector and of its decrease in a step.
 pub(crate) fn stretch(trace: &Trace, x: &[Tensor], d: &[Tensor]) -> Stretch {
     Stretch { xx: product(trace, x, x), xd: product(trace, x, d), dd: product(trace, d, d) }
 }
 
-/// The same of a vector and of what it becomes.
+/// The three sums of a vector and its value after a step.
 pub(crate) fn stretch_to(trace: &Trace, x: &[Tensor], next: &[Tensor]) -> Stretch {
     stretch(trace, x, &x.iter().zip(next).map(|(x, next)| *x - *next).collect::<Vec<_>>())
 }
 
-/// Carries the sums of logarithms in a program. A step counts where x is neither 0 nor beyond the range of numbers, and where
-/// `counts` is 1.
+/// Carries the sums of logarithms in a program. A step counts if x is neither 0 nor out of range, and if `counts` is 1.
 pub(crate) fn carry<'g>(
     builder: ProgramBuilder<'g>,
     trace: &Trace,
@@ -95,7 +94,8 @@ pub(crate) fn begin(routine: &mut Routine) -> Result<()> {
     routine.set_numbers(GROUP, [0.0; NUMBERS])
 }
 
-/// Puts what was measured into the diagnosis. `step` is the inner step of plain descent; without it no smaller step is advised.
+/// Adds the measurements to the diagnostics. `step` is the inner step of plain descent; without it no smaller step is
+/// advised.
 pub(crate) fn read(routine: &Routine, step: Option<f64>, into: &mut Diagnostics) -> Result<()> {
     let [count, sums @ ..]: [f64; NUMBERS] = routine.carried_numbers(GROUP)?;
     let rate = |sum: &f64| Some(0.5 * sum / count).filter(|rate| count > 0.0 && rate.is_finite());

@@ -2,8 +2,8 @@
 //!
 //!   λ ← project(λ − rate·direction)
 //!
-//! The outer loop moves λ with them, wherever λ lies. What an optimizer remembers are tensors in the shape of the variable, which
-//! are carried from one step to the next and held by checkpoints.
+//! The outer loop moves λ with them, on any device. The state of an optimizer consists of tensors in the shape of the
+//! variable, which are carried from one step to the next and saved in checkpoints.
 
 use crate::Result;
 use crate::error::require;
@@ -11,14 +11,14 @@ use crate::hypergradient::settings::SettingsRecord;
 use bilevel_graph::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// What an optimizer sees of one leaf.
+/// The input of an optimizer for one leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafStep<'a> {
     /// The gradient.
     pub gradient: Tensor,
     /// The leaf itself.
     pub value: Tensor,
-    /// What the optimizer remembers of the leaf, in the order of [`Optimizer::slots`].
+    /// The state of the optimizer for the leaf, in the order of [`Optimizer::slots`].
     pub slots: &'a [Tensor],
     /// The number of the step, from 1, as a scalar of the leaf's type.
     pub iteration: Tensor,
@@ -71,7 +71,7 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync {
     /// Names of the tensors it remembers, each in the shape of the variable and zero at first.
     fn slots(&self) -> &'static [&'static str];
 
-    /// The direction for one leaf, and what is remembered of it after this step, in the order of [`slots`](Self::slots).
+    /// Returns the direction for one leaf, and its state after this step, in the order of [`slots`](Self::slots).
     fn step(&self, leaf: &LeafStep) -> (Tensor, Vec<Tensor>);
 }
 
@@ -338,7 +338,7 @@ pub enum InnerOptimizer {
     AdamW(AdamW),
 }
 
-/// An optimizer with its settings is what an inner loop asks for.
+/// Each optimizer with its settings can be that of an inner loop.
 macro_rules! inner_optimizers {
     ($($optimizer:ident)*) => {$(
         impl From<$optimizer> for InnerOptimizer {

@@ -9,7 +9,7 @@ use crate::inner::inner_loop::InnerLoop;
 use crate::inner::walk::Start;
 use std::ops::Range;
 
-/// Trains θ where it lies, and asks for no hypergradient.
+/// Trains θ in place, without a hypergradient.
 ///
 /// ```
 /// use bilevel::training::Trainer;
@@ -38,20 +38,20 @@ impl Trainer {
         Ok(Trainer { start: Start::new(session)?, walk: inner.walk(session)?, inner })
     }
 
-    /// Trains `state.theta` at `state.lambda`, from θ⁰(λ) where the problem says so and else from where it is. What is random
-    /// follows from the key.
+    /// Trains `state.theta` at `state.lambda`, from θ⁰(λ) if the problem defines it, otherwise from its present value.
+    /// Random draws follow from the key.
     pub fn train(&mut self, state: &State, key: Key) -> Result<()> {
         self.place(state, key)?;
         self.begin(state, key)?;
         self.steps(0..self.inner.steps as u32).map(drop)
     }
 
-    /// Puts θ at θ⁰(λ), where the problem says so.
+    /// Sets θ to θ⁰(λ), if the problem defines it.
     pub(crate) fn place(&mut self, state: &State, key: Key) -> Result<()> {
         self.start.place(&state.lambda, &state.theta, key)
     }
 
-    /// What comes before the first step.
+    /// Prepares the first step.
     pub(crate) fn begin(&mut self, state: &State, key: Key) -> Result<()> {
         self.inner.place(&mut self.walk, self.inner.step)?;
         self.walk.bind_point(&state.lambda, &state.theta, key)

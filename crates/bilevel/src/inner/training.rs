@@ -1,4 +1,4 @@
-//! Training alone: θ at a λ that stays where it is,
+//! Training alone: θ at a fixed λ,
 //!
 //!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + √(2τγ)·ξᵗ,   t = 0 … T−1.
 
@@ -50,7 +50,7 @@ pub struct Training<'p, L: Tree, T: Tree> {
     every: u32,
 }
 
-/// What training leaves behind.
+/// The result of training.
 #[non_exhaustive]
 pub struct Trained<T: Tree> {
     /// θ after the last step, frozen leaves included.
@@ -80,8 +80,8 @@ impl<T: Tree> fmt::Debug for Trained<T> {
 }
 
 impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
-    /// Training of θ at this λ: 100 steps of plain descent of size 0.01 on the CPU, seed 0, from where θ starts. The bounds
-    /// of λ are those of an outer loop and do not matter here.
+    /// Training of θ at this λ: 100 steps of plain descent of size 0.01 on the CPU, seed 0, from the start of θ. The
+    /// bounds of λ apply only to an outer loop.
     ///
     /// See [`Training`] for an example.
     pub fn train<'p>(&'p self, lambda: &'p L::With<Array>) -> Training<'p, L, T> {
@@ -129,8 +129,8 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Everything random follows from this: where θ starts, minibatches, noise. A run with the same seed sees the same in its
-    /// first iteration.
+    /// The seed of all random draws: the start of θ, minibatches, noise. The first iteration of a run with the same
+    /// seed uses the same draws.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -160,7 +160,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Trains. A θ that is no longer finite is an error that says what to change.
+    /// Trains. A θ that is no longer finite is an error that names the settings to change.
     pub fn run(self) -> Result<Trained<T>> {
         let Training { problem, inner, .. } = self;
         let lambda = problem.given_lambda(self.lambda)?;
@@ -170,7 +170,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         let mut trainer = Trainer::new(&session, inner)?;
 
         let run = Key::from_seed(self.seed);
-        // Where it starts and what it draws is that of a run's first iteration.
+        // Its start and its draws are those of a run's first iteration.
         let (state, key) = (session.state(run)?, run.fold_in(1));
         state.lambda.write(&lambda)?;
         match &theta {

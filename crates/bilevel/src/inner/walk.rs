@@ -2,8 +2,8 @@
 //!
 //!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
 //!
-//! from θ⁰ = `state.theta`, or from θ⁰(λ) where the problem says so. Step t draws with counter t, so any stretch of the
-//! loop can be run again alone and sees the same minibatches and noise; f is taken at θᵀ with counter T.
+//! from θ⁰ = `state.theta`, or from θ⁰(λ) if the problem defines it. Step t draws with counter t, so any stretch of the
+//! loop can be rerun alone with the same minibatches and noise. f is evaluated at θᵀ with counter T.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
@@ -18,11 +18,11 @@ use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 use std::ops::Range;
 
-/// One step of the loop as tensors: pairs of an input and what it becomes.
+/// One step of the loop as tensors: pairs of an input and its new value.
 pub struct InnerStep {
     /// θ.
     pub theta: Vec<(Tensor, Tensor)>,
-    /// What the optimizer remembers, slot by slot and leaf by leaf.
+    /// The state of the optimizer, slot by slot and leaf by leaf.
     pub slots: Vec<(Tensor, Tensor)>,
 }
 
@@ -41,11 +41,11 @@ impl InnerStep {
     }
 }
 
-/// The group of inputs that holds what the optimizer remembers.
+/// The group of inputs that holds the optimizer's state.
 pub(crate) const SLOTS: &str = "slot";
 
 impl InnerLoop {
-    /// Gives a routine γ and the size of the noise, and lets its optimizer forget: what comes before a loop.
+    /// Prepares a routine for a loop: sets γ and the size of the noise, and resets its optimizer.
     pub fn place(&self, routine: &mut Routine, gamma: f64) -> Result<()> {
         routine.set_step_sizes(gamma, self.noise_scale * (2.0 * self.temperature * gamma).sqrt())?;
         if self.has_slots() {
@@ -59,7 +59,7 @@ impl InnerLoop {
         self.steps as u32..self.steps as u32 + 1
     }
 
-    /// One step as tensors, from ∇θL_T, with what the inner loss said of statistics.
+    /// One step as tensors, from ∇θL_T, with the statistics given by the inner loss.
     pub fn one_step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
         let (theta, kept) = (&trace.theta, self.optimizer.slots().len());
         let iteration = (counter + 1.0).convert(trace.problem.dtype);
@@ -100,7 +100,7 @@ impl InnerLoop {
     }
 }
 
-/// θ⁰(λ), where the problem says so: what comes before an inner loop.
+/// θ⁰(λ), the start of an inner loop, if the problem defines it.
 pub struct Start(Option<Routine>);
 
 impl Start {
@@ -116,7 +116,7 @@ impl Start {
         Ok(Start(Some(Routine::new(&builder.build()?, session)?)))
     }
 
-    /// Puts θ where the inner loop starts: at θ⁰(λ), or where it is.
+    /// Moves θ to the start of the inner loop, θ⁰(λ), if there is one.
     pub fn place(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<()> {
         let Some(routine) = &mut self.0 else { return Ok(()) };
         routine.bind_lambda(lambda)?;
@@ -151,7 +151,7 @@ pub(crate) fn outer_loss(session: &Session) -> Result<Routine> {
     Routine::new(&Program::builder(&graph).output("outer", loss).build()?, session)
 }
 
-/// h + vᵀ·J0 from inputs `h.i` and `v.i`, as outputs `h.i`; `None` where θ⁰ does not depend on λ.
+/// h + vᵀ·J0 from inputs `h.i` and `v.i`, as outputs `h.i`; `None` if θ⁰ does not depend on λ.
 pub(crate) fn through_start(session: &Session) -> Result<Option<Routine>> {
     if !session.problem().starts_from_lambda() {
         return Ok(None);
@@ -185,13 +185,13 @@ pub(crate) fn add_through_start(
     Ok(sum)
 }
 
-/// What is carried from the step with this number on, and 0 in it: whatever was in its memory before.
+/// Carries these from the step with this number on, and starts them at 0 there.
 pub(crate) fn carried_from(first: usize, carried: Vec<Tensor>, step: Tensor) -> Vec<Tensor> {
     let has_begun = step.greater(first as f64);
     carried.into_iter().map(|x| has_begun.select(x, 0.0)).collect()
 }
 
-/// A vector in the shapes of θ, each leaf times the rate it has beside γ.
+/// A vector in the shapes of θ, each leaf times its own rate.
 pub(crate) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
         1.0 => *v,
@@ -200,8 +200,8 @@ pub(crate) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     v.iter().zip(&problem.theta).map(one).collect()
 }
 
-/// True where every leaf of θ⁰ is λ's own leaf, or copies of it along axes in front, one for each of the tasks that train side by
-/// side.
+/// Returns true if every leaf of θ⁰ is the leaf of λ itself, or copies of it along leading axes, one for each of the
+/// tasks that train side by side.
 pub(crate) fn starts_at_copies_of_lambda(problem: &AnyProblem) -> Result<bool> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;

@@ -15,7 +15,7 @@ const STEP: f64 = 1e-3;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OracleRow {
-    /// What was compared.
+    /// The name of the compared product.
     pub quantity: &'static str,
     /// Norm of the difference over the larger norm of both sides.
     pub error: f64,

@@ -69,7 +69,7 @@ impl Functions {
     }
 }
 
-/// What a function computes.
+/// The product that a function computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Product {
     InnerLoss,
@@ -94,7 +94,7 @@ impl Product {
 struct Function {
     core: Arc<Core>,
     product: Product,
-    /// Of the inner loss, its gradient; of that, vᵀ·C and H·v; of the outer loss, both gradients.
+    /// For the inner loss its gradient, and the products vᵀ·C and H·v of that; for the outer loss both gradients.
     derivatives: Vec<HostCall>,
 }
 
@@ -107,7 +107,7 @@ impl Function {
     fn compute(&self, operands: &[&[f64]], result: &mut [f64]) -> OracleResult {
         let vectors = usize::from(self.product.takes_vector());
         let key = match operands[2 + vectors..] {
-            // Both levels of one step draw from keys of their own.
+            // Both levels of one step have their own keys.
             [key, step] => Key::from([key[0] as i32, key[1] as i32])
                 .fold_in(u32::from(self.product.is_outer()))
                 .fold_in(step[0] as i32 as u32),

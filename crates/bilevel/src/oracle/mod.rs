@@ -1,9 +1,10 @@
 //! Problems whose derivatives are computed by a user's own code: a simulator, another library, formulas by hand.
 //!
-//! A [`BilevelOracle`] computes on slices of `f64` what methods ask for: ∇θL, H·v, vᵀ·C, and f with its gradients. An [`Oracle`] makes
-//! two losses of it, so everything that works on traced losses works on it: the methods that need only these products, the driver with its
-//! optimizers, schedules, observers and checkpoints, [`Check::compare_methods`](crate::diagnostics::Check::compare_methods), and the truth suite. It can
-//! also be one term of a loss that is traced. [`Oracle::check`] compares its products with differences.
+//! A [`BilevelOracle`] computes the products of methods on slices of `f64`: ∇θL, H·v, vᵀ·C, and f with its gradients.
+//! An [`Oracle`] turns it into two losses, so everything that works on traced losses works on it: the methods that need
+//! only these products, the driver with its optimizers, schedules, observers and checkpoints,
+//! [`Check::compare_methods`](crate::diagnostics::Check::compare_methods), and the truth suite. It can also be one term
+//! of a loss that is traced. [`Oracle::check`] compares its products with differences.
 //!
 //! ```
 //! use bilevel::oracle::{BilevelOracle, Oracle, OraclePoint, OracleResult};
@@ -68,15 +69,15 @@ use std::sync::Arc;
 /// The result of an oracle's function. Any error ends the run, and its message is shown.
 pub type OracleResult<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where derivatives are taken.
+/// The point of the derivatives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OraclePoint<'a> {
     /// λ, leaf by leaf, each row-major.
     pub lambda: &'a [f64],
     /// θ, likewise.
     pub theta: &'a [f64],
-    /// What everything random must follow from. It is the same for all products of one step, so that they see the same minibatch, and another
-    /// for every other step. Constant unless [`BilevelOracle::is_random`].
+    /// The key from which all random draws must follow. It is the same for all products of one step, so that they use
+    /// the same minibatch, and different for every other step. Constant unless [`BilevelOracle::is_random`].
     pub key: Key,
 }
 
@@ -104,7 +105,8 @@ pub trait BilevelOracle: Send + Sync {
         Ok(0.0)
     }
 
-    /// Whether anything depends on the key. If not, which is the default, what depends on λ alone is computed once per hypergradient.
+    /// Whether anything depends on the key. If not, which is the default, terms that depend only on λ are computed once
+    /// per hypergradient.
     fn is_random(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! The settings of an outer loop.
 //!
 //! A run is a function of the problem, the settings and the seed: iteration k draws from fold_in(seed_key(seed), k) and from
-//! nothing else, so it can be replayed on its own, and a resumed run has the same bits as an uninterrupted one.
+//! nothing else, so it can be replayed alone, and a resumed run has the same bits as an uninterrupted one.
 
 use crate::Result;
 #[cfg(feature = "checkpoints")]
@@ -285,7 +285,7 @@ where
         self
     }
 
-    /// Starts θ from scratch in every iteration, with that iteration's draws, instead of where the last one left it. A
+    /// Starts θ from scratch in every iteration, with that iteration's draws, instead of from the last one. A
     /// problem whose θ starts from λ always does so.
     ///
     /// ```
@@ -304,9 +304,10 @@ where
         self
     }
 
-    /// Whether a run holds a copy of its last good state to fall back on, as it does by default. Without one it takes less memory, by λ, θ
-    /// and all that method and optimizer remember, but a run that diverges, or is stopped in the middle of an iteration, ends with
-    /// λ and θ as that iteration left them; the last checkpoint is then the only good state. What is computed is the same.
+    /// Whether a run holds a copy of its last good state, as it does by default. Without one it saves the memory of λ,
+    /// θ, and the states of method and optimizer. But a run that diverges, or is stopped in the middle of an iteration,
+    /// then ends with λ and θ as that iteration left them; the last checkpoint is the only good state. The results are
+    /// otherwise the same.
     ///
     /// ```
     /// # use bilevel::prelude::*;
@@ -518,7 +519,7 @@ where
         self
     }
 
-    /// The signal that stops the run: for what is to be stopped with it.
+    /// The signal that stops the run, to share with other work that should stop with it.
     pub fn signal(&self) -> StopSignal {
         self.settings.criteria.signal.clone()
     }
@@ -588,15 +589,15 @@ where
         self
     }
 
-    /// What identifies the run: for tests.
+    /// The identity of the run, for tests.
     #[cfg(test)]
     pub(crate) fn identity(&self) -> Identity {
         self.settings.identity()
     }
 
-    /// Runs until there is a reason to stop. An error means that the run could not start, or that its parts do not fit;
-    /// a run that diverges or cannot be saved ends with an outcome that says so and holds the last good state, unless it was told to
-    /// hold [none](Self::fall_back).
+    /// Runs until there is a reason to stop. An error means that the run could not start, or that its parts do not fit.
+    /// A run that diverges or cannot be saved ends with an outcome that records this and holds the last good state,
+    /// unless it was told to hold [none](Self::fall_back).
     ///
     /// ```
     /// # use bilevel::prelude::*;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Writes one JSON object per iteration, flushed at once, so that a plotting program can follow.
 ///
-/// A resumed run continues in the same file: lines of iterations that will be done again, and one torn by a crash, are
-/// removed first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
+/// A resumed run continues in the same file. Lines of iterations that will be repeated, and a line torn by a crash, are
+/// removed first, so each iteration appears once. A file with other contents ends the run, and stays unchanged.
 ///
 /// ```
 /// use bilevel::observers::JsonLines;
@@ -35,8 +35,8 @@ pub struct JsonLines {
     file: Option<File>,
 }
 
-/// All that is known of an iteration as one flat object: its number as `iteration`, its time as `seconds`, the oracle counts beside
-/// the rest. What only some methods know is there or not.
+/// All data of an iteration as one flat object, with its number as `iteration`, its time as `seconds`, and the oracle
+/// counts. Fields that only some methods have may be absent.
 ///
 /// ```
 /// let fields = bilevel::observers::iteration_fields(&bilevel::observers::Iteration { number: 3, ..Default::default() });
@@ -68,14 +68,14 @@ impl JsonLines {
         JsonLines { path: path.as_ref().to_path_buf(), tag: None, file: None }
     }
 
-    /// With one more field in every line, such as what tells this run from others.
+    /// Adds a field to every line, such as the name of the run.
     pub fn tagged(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.tag = Some((name.into(), value.into()));
         self
     }
 
-    /// Opens the file with the lines of the first `done` iterations, and no others, in it. The answer is how many there are: what
-    /// was lost is not written again.
+    /// Opens the file with the lines of the first `done` iterations, and no others, in it. Returns the number of lines
+    /// found: lost lines are not rewritten.
     pub fn begin(&mut self, done: u32) -> io::Result<usize> {
         let mut kept = Vec::new();
         match open_regular(&self.path) {
@@ -130,7 +130,7 @@ impl JsonLines {
 /// No line of metrics is longer, in bytes; a device that never ends a line is.
 pub const LONGEST_LINE: u64 = 1 << 20;
 
-/// What is not of a run is not removed.
+/// The error for lines that no run wrote, which are never removed.
 fn foreign(line: usize) -> io::Error {
     io::Error::other(format!(
         "line {line} is not the metrics of an iteration; put the right file back, or move this one away"

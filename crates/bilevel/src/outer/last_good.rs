@@ -1,5 +1,5 @@
-//! What a run falls back on: its progress after the last iteration that gave no cause for suspicion. It is also what is saved, so a run
-//! that is resumed meets the suspicious iterations again and judges them alike.
+//! The last good state of a run: its progress after the last unsuspicious iteration. Checkpoints hold it too, so a
+//! resumed run repeats the suspicious iterations with the same verdict.
 
 use crate::Result;
 use crate::compiled::session::Session;
@@ -8,14 +8,14 @@ use crate::outer::progress::Progress;
 
 /// The last good progress of a run, as far as it is held.
 pub(crate) enum LastGood {
-    /// A copy with memory of its own, and what iterations since have changed in the tables of the method's memory.
+    /// A copy in separate memory, and the rows that later iterations have changed in the tables of the method's memory.
     Held { good: Box<Progress>, changed: Vec<MemoryTable> },
     /// No copy. It is the run's own progress after a good iteration, and nowhere after any other.
     Own { good: bool },
 }
 
 impl LastGood {
-    /// Of a run that has this progress; a copy where the run is to hold one.
+    /// The last good state of a run with this progress; a copy if the run is to hold one.
     pub fn new(progress: &Progress, hold: bool, session: &Session) -> Result<Self> {
         if hold {
             return Ok(LastGood::Held { good: Box::new(progress.duplicate(session)?), changed: vec![] });
@@ -60,8 +60,8 @@ impl LastGood {
         Ok(())
     }
 
-    /// Brings a progress that an iteration has left in no particular state back to what it was before, or else to the last good one;
-    /// where no copy is held, what a person should know of that.
+    /// Restores a progress that an iteration has left undefined: its state before, or else the last good one. If no
+    /// copy is held, returns a warning for the user.
     pub fn fall_back(
         &mut self,
         before: Option<&Progress>,

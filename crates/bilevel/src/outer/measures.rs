@@ -1,4 +1,4 @@
-//! The problem's own measures at one moment of a run, and what a run can aim at in them.
+//! The problem's measures at one moment of a run, and the aims of a run that they define.
 
 use crate::compiled::evaluator::Evaluator;
 use crate::compiled::key::Key;
@@ -11,8 +11,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Folded into the key of a run, so that measures have draws of their own. All measures of a run share them, so that they can
-/// be compared.
+/// Folded into the key of a run, so that measures have separate draws. All measures of a run share them, so that they
+/// can be compared.
 pub(crate) const MEASURES: u32 = u32::MAX;
 
 /// The problem's own measures by name, in their order; empty at a moment that was not measured.
@@ -49,7 +49,7 @@ impl Measures {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// True where nothing was measured.
+    /// Returns true if nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -127,7 +127,8 @@ impl Aim {
         &self.measure
     }
 
-    /// Whether a number is better than another, if there is one, by more than this. What is not finite is never better.
+    /// Whether a number is better than another, if there is one, by more than this. A number that is not finite is
+    /// never better.
     fn is_better(&self, value: f64, than: Option<f64>, by: f64) -> bool {
         let gain = |than: f64| if self.higher { value - than } else { than - value };
         value.is_finite() && than.is_none_or(|than| gain(than) > by)
@@ -162,20 +163,20 @@ impl Followed {
 /// The state at which a measure was best: see [`Driver::keep_best`](crate::Driver::keep_best).
 #[derive(Debug)]
 pub struct Best {
-    /// What it is the best of.
+    /// The aim for which it is the best.
     pub aim: Aim,
     /// The measure there.
     pub value: f64,
     /// The iteration after which it was found.
     pub iteration: u32,
-    /// λ and θ there, without what the method kept warm.
+    /// λ and θ there, without the method's memory.
     pub state: State,
     /// The problem's measures there, which are taken when the run ends.
     pub measures: Measures,
 }
 
 impl Best {
-    /// This state, where it is better than the best so far.
+    /// This state, if it is better than the best so far.
     pub(crate) fn of(
         aim: &Aim,
         before: Option<&Best>,
@@ -198,7 +199,7 @@ impl Best {
         Ok(Best { aim: aim.clone(), value, iteration, state, measures: Measures::default() })
     }
 
-    /// Another handle to the same numbers, which nobody changes.
+    /// Another handle to the same numbers, which never change.
     pub(crate) fn handle(&self) -> Self {
         let (lambda, theta) = (self.state.lambda.clone(), self.state.theta.clone());
         let state = State { lambda, theta, ..State::default() };
@@ -206,7 +207,7 @@ impl Best {
     }
 }
 
-/// What a run measures, and what for.
+/// The measures of a run, and their use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measuring {
     /// Iterations from one measurement to the next; 0 means never.
@@ -262,7 +263,7 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    /// In the session of a run with this key. What is being measured when the run is asked to stop is measured to its end.
+    /// The measures in the session of a run with this key. A request to stop does not interrupt a measurement.
     pub fn new(session: &Session, key: Key) -> Result<Self> {
         let session = session.clone().stopped_by(StopSignal::new());
         Ok(Gauge { evaluator: session.evaluator()?, key: key.fold_in(MEASURES) })

@@ -1,4 +1,4 @@
-//! Watching a run: what an observer is told, and a recorder into memory.
+//! Observers of a run: their events, and a recorder into memory.
 
 use crate::compiled::state::State;
 use crate::health::diagnostics::Diagnostics;
@@ -27,15 +27,16 @@ pub struct Iteration {
     pub outer_loss: f64,
     /// Norm of the hypergradient, before any clipping.
     pub hypergradient_norm: f64,
-    /// Norm of its standard error, where the method knows it.
+    /// Norm of its standard error, if the method computes it.
     pub standard_error: Option<f64>,
-    /// ‖λ − project(λ − h)‖: the hypergradient's norm without what the bounds of λ take away. What the tolerance looks at.
+    /// ‖λ − project(λ − h)‖: the norm of the hypergradient without components that the bounds of λ block. The tolerance
+    /// applies to it.
     pub projected_norm: f64,
     /// How far λ moved.
     pub step_norm: f64,
     /// The outer learning rate.
     pub rate: f64,
-    /// What was seen beside the hypergradient.
+    /// The diagnostics of the hypergradient.
     pub diagnostics: Diagnostics,
     /// The problem's measures after the step, in iterations that are measured:
     /// see [`Driver::measure_every`](crate::Driver::measure_every).
@@ -47,7 +48,7 @@ pub struct Iteration {
     pub elapsed: Duration,
 }
 
-/// What is known when a run begins.
+/// The facts about a run at its beginning.
 ///
 /// ```
 /// let beginning = bilevel::observers::Beginning { method: "rmd", optimizer: "adam", done: 20, until: 100, notes: vec![] };
@@ -64,7 +65,7 @@ pub struct Beginning {
     pub done: u32,
     /// The iteration it will stop at, at the latest.
     pub until: u32,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -102,7 +103,7 @@ pub trait Observer: Send {
     fn on_end(&mut self, _outcome: &Outcome) {}
 }
 
-/// What a closure that observes a run may return: nothing, or whether to continue, with a reason to stop.
+/// The return value of a closure that observes a run: nothing, or whether to continue, with a reason to stop.
 ///
 /// ```
 /// use bilevel::observers::Answer;
@@ -169,7 +170,7 @@ impl Recorder {
         Self::default()
     }
 
-    /// What was recorded so far.
+    /// The iterations recorded so far.
     ///
     /// ```
     /// assert_eq!(bilevel::observers::Recorder::new().iterations().len(), 0);

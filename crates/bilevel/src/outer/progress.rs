@@ -1,4 +1,4 @@
-//! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
+//! The progress of an outer loop: everything that it carries between iterations, and that a checkpoint holds.
 
 use crate::Result;
 use crate::compiled::session::Session;
@@ -12,14 +12,14 @@ use crate::outer::observer::Iteration;
 use crate::outer::step::Slots;
 use std::time::Duration;
 
-/// The tensors, where they are computed, and the numbers.
+/// The tensors, on their device, and the numbers.
 pub(crate) struct Progress {
     pub state: State,
-    /// What the optimizer remembers.
+    /// The state of the optimizer.
     pub slots: Slots,
-    /// Where the measure to keep the best of was best. What it holds is never changed.
+    /// The state at which the measure to keep the best of was best; never modified.
     pub best: Option<Best>,
-    /// Where held-out rows were best. What it holds is never changed.
+    /// The state at which held-out rows were best; never modified.
     pub guarded: Option<Best>,
     pub numbers: Numbers,
 }
@@ -37,19 +37,19 @@ pub(crate) struct Numbers {
     pub since_best: u32,
     /// The measure that patience looks at.
     pub followed: Option<Followed>,
-    /// What the guard knows.
+    /// The state of the guard.
     pub watched: Option<Watched>,
     pub last: Option<Iteration>,
     /// ‖λ‖ after the last of them.
     pub lambda_norm: f64,
-    /// What was seen when the last hypergradient was looked into.
+    /// The diagnostics of the last examined hypergradient.
     pub looked: Diagnostics,
     pub watch: Watch,
     pub elapsed: Duration,
 }
 
 impl Progress {
-    /// A copy with memory of its own, made without the host.
+    /// A copy in separate memory, made without the host.
     pub fn duplicate(&self, session: &Session) -> Result<Self> {
         let executor = session.executor();
         let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
@@ -57,12 +57,12 @@ impl Progress {
         Ok(Progress { state: self.state.duplicate(executor)?, slots, best, guarded, numbers: self.numbers.clone() })
     }
 
-    /// Takes in what another progress of the same run is, without the host.
+    /// Copies another progress of the same run, without the host.
     pub fn copy_from(&mut self, other: &Progress, session: &Session) -> Result<()> {
         self.copy_changes_from(other, &[], session)
     }
 
-    /// The same where the two differ in these rows alone as far as the tables in the method's memory go.
+    /// As [`copy_from`](Self::copy_from), if the tables in the method's memory differ only in these rows.
     pub fn copy_changes_from(&mut self, other: &Progress, tables: &[MemoryTable], session: &Session) -> Result<()> {
         self.state.copy_changes_from(&other.state, tables, session.executor())?;
         self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;

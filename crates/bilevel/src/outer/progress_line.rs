@@ -30,7 +30,7 @@ pub struct ProgressLine<W> {
 }
 
 impl ProgressLine<std::io::Stderr> {
-    /// To standard error, as fits what it is connected to.
+    /// Writes to standard error, in a form that suits a terminal or a file.
     ///
     /// ```
     /// use bilevel::observers::{Observer, ProgressLine};
@@ -78,7 +78,7 @@ impl<W: Write + Send> ProgressLine<W> {
     }
 
     fn show(&mut self, line: &str) {
-        // Progress is a courtesy: where it cannot be written, the run continues.
+        // If the progress cannot be written, the run continues.
         let _ = if self.terminal {
             let width = line.chars().count();
             let blanks = self.width.saturating_sub(width);

@@ -1,7 +1,7 @@
 //! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
 //!
-//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed on its own, and
-//! a resumed run has the same bits as an uninterrupted one.
+//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed alone, and a
+//! resumed run has the same bits as an uninterrupted one.
 
 use crate::checkpoint::saving::Saving;
 use crate::compiled::initial::Initial;
@@ -63,7 +63,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         if let Some(reason) = agreed(own, &session)? {
             break reason;
         }
-        // Where the last iteration was suspect, the good one lies further back.
+        // If the last iteration was suspect, the last good one is further back.
         let suspect = progress.numbers.watch.suspect > 0;
         let before = if suspect && driver.fall_back { Some(progress.duplicate(&session)?) } else { None };
         match outer.iterate(&mut progress) {
@@ -87,7 +87,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
                 break StopReason::Signal;
             }
             Err(error) => {
-                // The error comes first; what was done so far is saved if it can be.
+                // The error comes first; the finished iterations are saved if possible.
                 let _ = save.save(good.held());
                 return Err(error);
             }
@@ -174,7 +174,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The reason on which all ranks agree: a rank that stopped for one of its own would leave the others waiting.
+/// The reason on which all ranks agree: a rank that stopped alone would leave the others waiting.
 fn agreed(own: Option<StopReason>, session: &Session) -> Result<Option<StopReason>> {
     let code = StopReason::code(own.as_ref());
     let all = session.largest(code)?;
@@ -183,7 +183,7 @@ fn agreed(own: Option<StopReason>, session: &Session) -> Result<Option<StopReaso
     Ok(if keeps { own } else { StopReason::of_another_rank(all) })
 }
 
-/// Tells all observers; the reason of the first that asks to stop.
+/// Notifies all observers, and returns the reason of the first that requests a stop.
 fn ask(
     observers: &mut [Box<dyn Observer>],
     mut tell: impl FnMut(&mut dyn Observer) -> ControlFlow<String>,
@@ -206,13 +206,13 @@ struct OuterLoop<'a> {
     estimator: PreparedMethod,
     /// The step of λ, compiled when the method's memory is known.
     step: Option<OuterStep>,
-    /// Draws of θ, where it starts from scratch in every iteration.
+    /// Draws of θ, if it starts from scratch in every iteration.
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,
-    /// Where the run is to measure.
+    /// The gauge of a run that is to measure.
     gauge: Option<Gauge>,
-    /// Where there are held-out rows.
+    /// The guard of a run with held-out rows.
     watching: Option<Watching>,
 }
 
@@ -238,12 +238,12 @@ impl<'a> OuterLoop<'a> {
         Ok(OuterLoop { driver, session, key, inner, estimator, step: None, cold, error, gauge, watching })
     }
 
-    /// Where the run starts.
+    /// The initial state of the run.
     fn first(&self) -> Result<State> {
         self.driver.start.place(self.session.state(self.key)?)
     }
 
-    /// What a person should know of the problem before the first iteration.
+    /// Notes on the problem for the user, before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
         let Settings { problem, method, .. } = self.driver;
         let idle = |name: &String| {
@@ -256,7 +256,7 @@ impl<'a> OuterLoop<'a> {
         Ok(notes)
     }
 
-    /// A sentence where the method prescribes the step of λ, and this run takes another.
+    /// A warning if the method prescribes the step of λ, and this run takes another.
     fn other_steps(&self) -> Option<String> {
         let Settings { method, optimizer, .. } = self.driver;
         let rate = self.driver.schedule().at(1);
@@ -270,7 +270,7 @@ impl<'a> OuterLoop<'a> {
         ))
     }
 
-    /// Puts θ where the iteration of this key starts.
+    /// Moves θ to the start of the iteration with this key.
     fn restart(&mut self, state: &mut State, key: Key) -> Result<()> {
         if self.driver.problem.starts_from_lambda() {
             // The methods here start there by themselves; one of a user's own may count on it.
@@ -309,7 +309,7 @@ impl<'a> OuterLoop<'a> {
         circumstances.examine(diagnosis)
     }
 
-    /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
+    /// One iteration. If it fails, returns the diagnosis and leaves the progress undefined.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
         let Settings { method, optimizer, diagnose_every, clip, criteria, .. } = self.driver;
         let Progress { state, slots, numbers, .. } = progress;
@@ -397,13 +397,13 @@ impl<'a> OuterLoop<'a> {
         Ok(None)
     }
 
-    /// What the guard found so far.
+    /// The report of the guard so far.
     fn guarded(&self, progress: &Progress) -> Option<GuardReport> {
         let (watching, best) = (self.watching.as_ref()?, progress.guarded.as_ref()?);
         Some(watching.report(progress.numbers.watched.as_ref()?, best))
     }
 
-    /// The measures at a state of this progress, where the run is to measure: its own, or another.
+    /// The measures at the state of this progress, or at another state, if the run is to measure.
     fn measures(&mut self, progress: &Progress, other: Option<&State>) -> Result<Measures> {
         let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
         let measured = progress.numbers.iteration.is_multiple_of(self.driver.criteria.measuring.every);

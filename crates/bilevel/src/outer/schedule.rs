@@ -14,7 +14,7 @@ pub enum Shape {
     Step {
         /// Iterations between two changes.
         every: u32,
-        /// What it is multiplied by.
+        /// The factor of the multiplication.
         factor: f64,
     },
     /// Half a cosine.
@@ -52,7 +52,7 @@ impl ScheduleSettings {
     /// Always the same rate.
     pub const CONSTANT: Self = ScheduleSettings { shape: Shape::Constant, warm_up: 0 };
 
-    /// The same, but ending at a tenth where it would end at 0: an inner step of 0 trains nothing.
+    /// The same schedule, but ending at a tenth if it would end at 0: an inner step of 0 trains nothing.
     pub fn above_zero(self) -> Self {
         match self.shape {
             Shape::Cosine { over, .. } => ScheduleSettings { shape: Shape::Cosine { over, last: 0.1 }, ..self },

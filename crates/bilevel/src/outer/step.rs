@@ -1,5 +1,5 @@
-//! One step of λ as one program: clip the hypergradient, ask the optimizer for a direction, move, project onto the bounds, and
-//! measure all that the loop around it judges by. A handful of numbers is all that is read back.
+//! One step of λ as one program: clip the hypergradient, compute the optimizer's direction, move, project onto the
+//! bounds, and measure the norms that the outer loop needs. Only a handful of numbers is read back.
 //!
 //!   g = h·min(1, limit/‖h‖),   λ ← project(λ − rate·direction(g))
 
@@ -14,7 +14,7 @@ use crate::problem::variable::Variable;
 use crate::{Error, Result};
 use bilevel_graph::{Buffer, DType, Graph, Meta, Program, Tensor};
 
-/// What an optimizer remembers: by slot, then by leaf of λ, in the problem's type.
+/// The state of an optimizer: by slot, then by leaf of λ, in the problem's type.
 pub(crate) type Slots = Vec<Leaves>;
 
 /// Slots before the first step.
@@ -48,8 +48,7 @@ pub(crate) struct OuterStep {
     sums: Sums,
 }
 
-/// Where Σx² of each thing that is measured is among the numbers read back, with the largest |x| behind it; `None` for what has no
-/// numbers.
+/// The position of each measured Σx² among the numbers read back, followed by the largest |x|; `None` without numbers.
 struct Sums {
     h: Option<usize>,
     projected: Option<usize>,
@@ -61,7 +60,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// True where nothing that is measured has numbers.
+    /// Returns true if nothing that is measured has numbers.
     fn are_none(&self) -> bool {
         let Sums { h, projected, theta, memory, step, next, slots } = self;
         [h, projected, theta, memory, step, next, slots].into_iter().all(Option::is_none)
@@ -84,19 +83,19 @@ impl Measures {
     }
 }
 
-/// What was measured on the way. Norms are Euclidean, over all leaves.
+/// The measurements of a step. Norms are Euclidean, over all leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub hypergradient: f64,
-    /// ‖λ − project(λ − h)‖, which is ‖h‖ where λ has no bounds.
+    /// ‖λ − project(λ − h)‖, which is ‖h‖ if λ has no bounds.
     pub projected: f64,
     pub theta: f64,
     pub memory: f64,
     /// How far λ moved.
     pub moved: f64,
-    /// λ where it is now.
+    /// The norm of λ after the step.
     pub lambda: f64,
-    /// λ and what the optimizer remembers are finite.
+    /// λ and the optimizer's state are finite.
     pub is_finite: bool,
 }
 
@@ -169,12 +168,12 @@ impl OuterStep {
         Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect(), sums })
     }
 
-    /// True where it was compiled for a memory of these shapes.
+    /// Returns true if it was compiled for a memory of these shapes.
     pub fn fits(&self, memory: &Leaves) -> bool {
         memory.iter().map(Buffer::meta).eq(&self.memory)
     }
 
-    /// Moves λ and what the optimizer remembers, in place.
+    /// Moves λ and the optimizer's state, in place.
     pub fn take(
         &mut self,
         state: &State,
@@ -205,7 +204,7 @@ impl OuterStep {
         let measured = if sums.are_none() { vec![] } else { routine.numbers(MEASURED)? };
         let read = |place: Option<usize>| place.map_or([0.0; 2], |square| [measured[square], measured[square + 1]]);
         let norm = |[square, largest]: [f64; 2], leaves: &Leaves| norms::norm(square, largest, leaves);
-        // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.
+        // If squares over- or underflow, the largest element replaces the norm: these arrays are gone by now.
         let size = |[square, largest]: [f64; 2]| {
             let in_range = square.is_nan() || (square.is_finite() && (square > 0.0 || largest == 0.0));
             if in_range { square.sqrt() } else { largest }

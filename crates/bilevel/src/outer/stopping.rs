@@ -1,4 +1,4 @@
-//! Why and when a run stops, and what it leaves behind.
+//! Reasons to stop a run, the signal to stop, and the outcome.
 
 use crate::checkpoint::error::CheckpointError;
 use crate::compiled::state::State;
@@ -52,7 +52,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// True where something has to be changed before the run can do better.
+    /// Returns true if the run cannot do better without a change.
     ///
     /// ```
     /// assert!(!bilevel::StopReason::Signal.is_failure());
@@ -79,9 +79,9 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A flag shared between a run and anyone who may stop it. The run looks at it between iterations and several times a
-/// second within one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a
-/// single step of an inner loop, and the compilation at the start, are never broken off.
+/// A flag shared between a run and its controllers. The run checks it between iterations and several times a second
+/// within one. It then drops the unfinished iteration and ends as after its last one: with a checkpoint. Only a single
+/// step of an inner loop, and the compilation at the start, are never interrupted.
 ///
 /// ```
 /// use bilevel::observers::StopSignal;
@@ -103,7 +103,7 @@ impl StopSignal {
         Self::default()
     }
 
-    /// Asks the run to stop. Safe to call from a signal handler.
+    /// Requests a stop. Safe to call from a signal handler.
     ///
     /// ```
     /// let signal = bilevel::observers::StopSignal::new();
@@ -114,7 +114,7 @@ impl StopSignal {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// True once somebody asked.
+    /// Returns true once a stop was requested.
     ///
     /// ```
     /// assert!(!bilevel::observers::StopSignal::new().is_set());
@@ -138,7 +138,7 @@ impl StopSignal {
 
 /// A reason on which ranks agree, as a number: the larger is the one that all take.
 impl StopReason {
-    /// The number of a reason, or 0 for none. What depends on the progress alone is the same on every rank.
+    /// The number of a reason, or 0 for none. Reasons that depend only on the progress are the same on every rank.
     pub(crate) fn code(reason: Option<&StopReason>) -> u64 {
         match reason {
             None => 0,
@@ -162,7 +162,7 @@ impl StopReason {
     }
 }
 
-/// What a run leaves behind.
+/// The outcome of a run.
 ///
 /// ```
 /// use bilevel::prelude::*;
@@ -182,8 +182,8 @@ impl StopReason {
 pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     /// Why the run stopped.
     pub reason: StopReason,
-    /// The last good λ, in the problem's struct; leaves by name where the problem was erased. If the [`guard`](Self::guard) kept the
-    /// best, it is that of the iteration at which held-out rows were best.
+    /// The last good λ, in the problem's struct; leaves by name if the problem's type was erased. If the
+    /// [`guard`](Self::guard) kept the best, it is that of the iteration at which held-out rows were best.
     pub lambda: L::With<Array>,
     /// The θ that goes with it, frozen leaves included.
     pub theta: T::With<Array>,
@@ -191,23 +191,23 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
-    /// What the method returned in each of them, whose norm they have.
+    /// The kind of the method's output in each of them, whose norm they record.
     pub output: Output,
     /// The numbers of the last of them.
     pub last: Option<Iteration>,
     /// The least outer loss seen.
     pub best_outer_loss: Option<f64>,
-    /// The problem's measures at the λ and θ that are returned, where the run was to measure and was not stopped by its signal.
+    /// The problem's measures at the returned λ and θ, if the run was to measure and was not stopped by its signal.
     pub measures: Measures,
-    /// Where a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
+    /// The state at which a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
     pub best: Option<Best>,
-    /// What the guard found, if there are held-out rows.
+    /// The report of the guard, if there are held-out rows.
     pub guard: Option<GuardReport>,
-    /// What all of it cost.
+    /// The total cost.
     pub oracles: Oracles,
     /// Time spent, that before a resumption included.
     pub elapsed: Duration,
-    /// What a person should know: checkpoints that had to be passed over, for instance.
+    /// Notes for the user, for example on skipped checkpoints.
     pub notes: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor};
 use std::collections::BTreeMap;
 
-/// Which rows of the data belong to which class: what N-way K-shot episodes are drawn from, see
+/// The rows of the data by class, from which N-way K-shot episodes are drawn, see
 /// [`Scope::shots`](crate::Scope::shots).
 ///
 /// ```
@@ -22,11 +22,11 @@ pub struct Classes {
     names: Vec<String>,
     /// The rows of all classes, class by class.
     rows: Vec<i32>,
-    /// Where each class begins in them, and the end of the last.
+    /// The beginning of each class in them, and the end of the last.
     begins: Vec<i32>,
 }
 
-/// What an episode consists of.
+/// The size of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shots {
     /// Classes of an episode, N; at least 1.
@@ -37,8 +37,8 @@ pub struct Shots {
     pub query: usize,
 }
 
-/// An episode: numbers of rows, for [`Tensor::take`], and what class each is of when those of the episode are called
-/// 0 … N−1. All are `i32`, and class by class: the first K of the support are of class 0. Many episodes side by side have an axis of
+/// An episode: numbers of rows, for [`Tensor::take`], and the class of each, numbered 0 … N−1 within the episode. All
+/// are `i32`, and class by class: the first K of the support are of class 0. Many episodes side by side have an axis of
 /// episodes in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Episode {
@@ -108,7 +108,7 @@ impl Classes {
         &self.names
     }
 
-    /// The rows of a class by its number; none where there is no such class.
+    /// The rows of a class by its number; none if there is no such class.
     pub fn rows(&self, class: usize) -> &[i32] {
         match self.begins.get(class..class.saturating_add(2)) {
             Some(&[from, to]) => &self.rows[from as usize..to as usize],

@@ -4,7 +4,7 @@ use crate::compiled::state::State;
 use crate::{Error, Result};
 use bilevel_graph::Array;
 
-/// What was given, or why it does not fit: that is said when the run begins.
+/// The given values, or the reason why they do not fit, which is reported when the run begins.
 #[derive(Default)]
 pub(crate) struct Given {
     pub lambda: Option<Result<Vec<Array>>>,
@@ -13,7 +13,8 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Passes on what was wrong with it; a θ that starts from scratch in every iteration cannot be given.
+    /// Returns the error of values that do not fit, or of a given θ in a run that starts it from scratch in every
+    /// iteration.
     pub fn check(&self, cold: bool) -> Result<()> {
         for given in [&self.lambda, &self.theta] {
             given.as_ref().map_or(Ok(()), |given| given.as_ref().map(drop).map_err(Error::clone))?;
@@ -36,7 +37,7 @@ impl Given {
         Ok(state)
     }
 
-    /// Of the numbers; `None` where nothing was given.
+    /// The checksum of the numbers; `None` if nothing was given.
     #[cfg(feature = "checkpoints")]
     pub fn checksum(&self) -> Option<u32> {
         let mut checksum = crc32fast::Hasher::new();

@@ -34,8 +34,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
 pub(crate) type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 
-/// A problem with any structs for λ and θ: what methods, sessions and programs work with. A [`Problem`] is one, with
-/// the structs, wherever one is asked for.
+/// A problem with any structs for λ and θ, as used by methods, sessions and programs. A [`Problem`] dereferences to
+/// one.
 #[derive(Clone)]
 pub struct AnyProblem {
     pub(crate) dtype: DType,
@@ -58,11 +58,12 @@ pub struct AnyProblem {
     pub(crate) tables: Arc<[RowTable]>,
     /// λ is judged by the evidence, and the outer loss is the inner one.
     pub(crate) judged_by_evidence: bool,
-    /// θ⁰ as a function of λ; `None` where θ starts by itself.
+    /// θ⁰ as a function of λ; `None` if θ has its own start.
     pub(crate) start: Option<FlatStart>,
     /// The measures: other numbers worth knowing at a λ and θ, by name.
     pub(crate) measures: Vec<(String, FlatLoss)>,
-    /// The paths of each leaf of λ, found when somebody first asks: both losses have to be traced and differentiated for them.
+    /// The paths of each leaf of λ, found at first use, because both losses have to be traced and differentiated for
+    /// them.
     pub(crate) paths: Arc<OnceLock<Vec<Vec<Path>>>>,
 }
 
@@ -118,7 +119,7 @@ impl AnyProblem {
         Ok(AnyProblem { precision, ..self.clone() })
     }
 
-    /// True where θ starts at a function of λ.
+    /// Returns true if θ starts at a function of λ.
     pub fn starts_from_lambda(&self) -> bool {
         self.start.is_some()
     }
@@ -142,7 +143,7 @@ impl AnyProblem {
     }
 
     /// Names of λ's leaves that cannot influence the outer loss: no differentiable path leads from them to it, neither
-    /// directly nor through the inner loss or θ⁰. A run would leave them where they start.
+    /// directly nor through the inner loss or θ⁰. A run would leave them at their start.
     ///
     /// ```
     /// use bilevel::{Problem, Tree, Variable};
@@ -176,7 +177,7 @@ impl AnyProblem {
             let leaf = leaf_name("θ", name);
             match (inner, outer) {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
-                // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
+                // If θ⁰ depends on λ, such a leaf is learned only by the outer loop, which may be intended.
                 (None, Some(_)) if !self.starts_from_lambda() => {
                     said.push(format!("the inner loss does not depend on {leaf}, so it will stay where it starts"));
                 }
@@ -219,13 +220,13 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     }
 }
 
-/// A leaf for people to read: `λ.weight`, or `λ` where there is only one and it has no name.
+/// The displayed name of a leaf: `λ.weight`, or `λ` for a single leaf without a name.
 pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
     if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
 }
 
-/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given`
-/// are the numbers before the conversion to that type.
+/// Refuses data with a number that is not finite, or out of range of the problem's type, with its place: `given` are
+/// the numbers before the conversion to that type.
 pub(crate) fn check_finite(what: &str, array: &Array, given: &[f64]) -> Result<()> {
     let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
     let shape = array.shape();
@@ -325,8 +326,8 @@ where
     }
 
     /// Adds data that is read batch by batch during a run, because it is too large for memory or is generated on
-    /// demand. A loss asks for it by name, like other data, and gets the batch of its step: the inner and the outer
-    /// loss of one step, and all their derivatives, see the same batch. Floats are converted to the problem's type.
+    /// demand. A loss reads it by name, like other data, and gets the batch of its step. The inner and the outer loss
+    /// of one step, and all their derivatives, use the same batch. Floats are converted to the problem's type.
     ///
     /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is repeated is read
     /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
@@ -438,8 +439,8 @@ where
     }
 
     /// Judges λ by the evidence, the marginal likelihood of the training rows, instead of an outer loss: see
-    /// [`Evidence`](crate::methods::Evidence). The inner loss is then the mean loss of n rows plus −(log prior)/n at the temperature 1/n, or
-    /// their sum and −log prior at the temperature 1, with a normalised prior.
+    /// [`Evidence`](crate::methods::Evidence). The prior must be normalised. The inner loss is then the mean loss of n
+    /// rows plus −(log prior)/n at the temperature 1/n, or their sum and −log prior at the temperature 1.
     ///
     /// ```
     /// use bilevel::graph::nn::gaussian_prior;
@@ -452,8 +453,8 @@ where
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     ///
-    /// [`outer_rows`](Self::outer_rows) may stand beside it: no method sees it then, but λ is [compared](Problem::compare) by it with simpler
-    /// ones on test rows.
+    /// [`outer_rows`](Self::outer_rows) may be given too: no method uses it then, but λ is [compared](Problem::compare)
+    /// by it with simpler ones on test rows.
     pub fn evidence(mut self) -> Self {
         self.evidence = true;
         self

@@ -1,10 +1,10 @@
-//! Leaves by name: what λ and θ are where nobody knows the structs of a problem.
+//! Leaves by name: λ and θ of a problem whose structs are unknown.
 
 use bilevel_graph::Tree;
 use bilevel_graph::tree::{Node, Path};
 
-/// The leaves of a tree with their names, in its order: a tree itself, and what the structs of an
-/// [erased](crate::Problem::erase) problem are.
+/// The leaves of a tree with their names, in its order: a tree itself, and the structs of an
+/// [erased](crate::Problem::erase) problem.
 ///
 /// ```
 /// use bilevel::{Named, Tree};

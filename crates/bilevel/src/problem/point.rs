@@ -1,4 +1,4 @@
-//! λ and θ on the host: taken from where they are computed, and brought back after a look whether they fit.
+//! λ and θ on the host: copied from their device, and back after a check that they fit.
 
 use crate::compiled::leaves::Leaves;
 use crate::problem::check_finite;
@@ -30,17 +30,18 @@ impl AnyProblem {
     /// The arrays of all leaves of θ, those that are frozen in their places.
     pub(crate) fn theta_arrays(&self, leaves: &Leaves) -> Result<Vec<Array>> {
         let mut all = arrays("θ", &self.theta, leaves)?;
-        // In the order of their places, so each finds those before it where they belong.
+        // In the order of their places, so that earlier ones are already inserted.
         self.frozen.iter().for_each(|(place, _, array)| all.insert(*place, array.clone()));
         Ok(all)
     }
 
-    /// A λ somebody gave, in the problem's type.
+    /// A λ given by the user, in the problem's type.
     pub(crate) fn given_lambda(&self, given: &[&Array]) -> Result<Vec<Array>> {
         self.given("λ", &self.lambda, given)
     }
 
-    /// The trained leaves of a θ somebody gave, in the problem's type. Those that are frozen must be the problem's own.
+    /// The trained leaves of a θ given by the user, in the problem's type. Those that are frozen must be the problem's
+    /// own.
     pub(crate) fn given_theta(&self, given: &[&Array]) -> Result<Vec<Array>> {
         let mut trained = given.to_vec();
         for (place, name, own) in self.frozen.iter().rev() {

@@ -1,4 +1,4 @@
-//! What a loss sees besides λ and θ: data, minibatches and noise.
+//! The inputs of a loss besides λ and θ: data, minibatches and noise.
 
 use crate::compiled::purpose::{Caller, Purpose};
 use crate::generalisation::rows::Part;
@@ -14,7 +14,7 @@ use bilevel_graph::{DType, Graph, RandomKind, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The step of what is drawn once for a whole hypergradient, which no loop reaches.
+/// The step of draws that are made once for a whole hypergradient, which no loop reaches.
 const NEVER: i32 = i32::MAX;
 /// Up to this many rows are shuffled by exchanges, so that all orders are equally likely.
 const FEW: usize = 16;
@@ -28,7 +28,7 @@ pub struct Scope<'a> {
     sources: &'a Sources,
     key: Tensor,
     counter: Tensor,
-    /// What epochs are counted by: the counter, or 0 for what is drawn once.
+    /// The counter of epochs, or 0 for draws that are made once.
     step: Tensor,
     dtype: DType,
     /// The function that draws, and the number of its next draw.
@@ -41,13 +41,13 @@ pub struct Scope<'a> {
     training: bool,
     /// The rows of tables that it sees.
     part: Part,
-    /// Of these rows one block of so many.
+    /// One block of these rows, of this many blocks.
     block: Option<(usize, usize)>,
-    /// Of several trainings side by side, the one whose rows it sees.
+    /// The index among several trainings side by side, which selects its rows.
     fold: Option<usize>,
-    /// Statistics and what they become.
+    /// Statistics and their new values.
     updates: Rc<RefCell<Vec<(Tensor, Tensor)>>>,
-    /// What was drawn so far, as a mean over minibatches.
+    /// The draws so far, as a mean over minibatches.
     sum: Rc<RefCell<FiniteSum>>,
 }
 
@@ -90,14 +90,14 @@ impl<'a> Scope<'a> {
         self.graph
     }
 
-    /// True in the inner loss, false in the outer loss, in measures and in θ⁰(λ): a batch normalisation takes the statistics of
-    /// the batch in the one and running statistics in the others.
+    /// True in the inner loss, false in the outer loss, in measures and in θ⁰(λ). A batch normalisation uses the
+    /// statistics of the batch in the inner loss, and running statistics elsewhere.
     pub fn training(&self) -> bool {
         self.training
     }
 
-    /// What a leaf of θ that is a [statistic](crate::Variable::statistic) becomes with this step of training. Where nothing is
-    /// trained it does nothing.
+    /// Sets the next value of a leaf of θ that is a [statistic](crate::Variable::statistic). Without training it has no
+    /// effect.
     ///
     /// ```
     /// use bilevel::prelude::*;
@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// What each of these statistics becomes; an update of anything else is refused.
+    /// The new value of each of these statistics; an update of another tensor is refused.
     pub(crate) fn updated(&self, statistics: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         let mut found = vec![None; statistics.len()];
         for (leaf, value) in self.updates.borrow().iter() {
@@ -154,8 +154,8 @@ impl<'a> Scope<'a> {
         self.dtype
     }
 
-    /// A data set by its name, or the batch that a [`Stream`](crate::data::Stream) of this name has for this step; a name that does
-    /// not exist is an error when the problem is built.
+    /// A data set by its name, or the batch that a [`Stream`](crate::data::Stream) of this name has for this step. An
+    /// unknown name is an error when the problem is built.
     #[track_caller]
     pub fn data(&self, name: &str) -> Tensor {
         if let Some(data) = self.sources.data_set(name) {
@@ -174,7 +174,7 @@ impl<'a> Scope<'a> {
             }),
             (None, _) => self.refuse(|| Error::unknown("data set", name, self.sources.names())),
         }
-        // Any tensor will do: the name is what the error tells.
+        // Any tensor will do: the error names the missing data.
         self.graph.scalar(0.0, self.dtype)
     }
 
@@ -246,7 +246,7 @@ impl<'a> Scope<'a> {
         [self.key, self.counter]
     }
 
-    /// What was drawn so far, as a mean over minibatches.
+    /// The draws so far, as a mean over minibatches.
     pub(crate) fn finite_sum(&self) -> FiniteSum {
         *self.sum.borrow()
     }
@@ -264,10 +264,10 @@ impl<'a> Scope<'a> {
         self.complaint.borrow().as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
-    /// start and the measures: the n-th draw from it here is the n-th draw from it there, however often it is asked
-    /// for. Use it to choose a task when every outer iteration trains on one task and is judged on the same one; with
-    /// [`Chains`](crate::methods::Chains), each chain has a task of its own.
+    /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss,
+    /// the start and the measures. The n-th draw is the same everywhere, however often the scope is created. Use it to
+    /// choose a task when every outer iteration trains on one task and is judged on the same one; with
+    /// [`Chains`](crate::methods::Chains), each chain has its own task.
     ///
     /// ```
     /// use bilevel::methods::Reptile;
@@ -299,14 +299,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The key of everything random in this hypergradient, for draws of your own ([`Tensor::random`]) with a
-    /// [stream](Self::stream) of their own.
+    /// The key of everything random in this hypergradient, for your own draws ([`Tensor::random`]) with a separate
+    /// [stream](Self::stream).
     pub fn key(&self) -> Tensor {
         self.sum.borrow_mut().refuse("draws random numbers in every step");
         self.key
     }
 
-    /// The counter of draws: the step, or a constant for what is drawn once.
+    /// The counter of draws: the step, or a constant for draws that are made once.
     pub fn counter(&self) -> Tensor {
         self.counter
     }
@@ -362,10 +362,10 @@ impl<'a> Scope<'a> {
     /// `size` row numbers of `0..rows` in epochs: every row exactly once in each, in a different order in every epoch.
     /// Use them with [`Tensor::take`].
     ///
-    /// The steps of a hypergradient take one minibatch after the other; where `size` does not divide `rows`, a minibatch holds
-    /// the last rows of an epoch and the first of the next. Order and place follow from the key of the hypergradient and the
-    /// step alone, so a step that is run again sees the same rows. From [`episode`](Self::episode) come `size` different rows
-    /// for the whole hypergradient. What is refused is the same as for [`minibatch`](Self::minibatch).
+    /// The steps of a hypergradient use one minibatch after the other. If `size` does not divide `rows`, a minibatch
+    /// holds the last rows of an epoch and the first of the next. Order and place follow only from the key of the
+    /// hypergradient and the step, so a repeated step has the same rows. [`episode`](Self::episode) gives `size`
+    /// different rows for the whole hypergradient. Errors are those of [`minibatch`](Self::minibatch).
     ///
     /// ```
     /// use bilevel::prelude::*;
@@ -410,8 +410,8 @@ impl<'a> Scope<'a> {
     /// An N-way K-shot episode: `ways` different classes, and of each `support` + `query` different rows, all equally likely.
     /// The classes are those the problem was given by this name, with [`ProblemBuilder::classes`](crate::ProblemBuilder::classes).
     ///
-    /// It is drawn once for a hypergradient, and is the same in the inner loss, the outer loss, the start and the measures, however
-    /// often it is asked for; with [`Chains`](crate::methods::Chains), each chain has an episode of its own. More ways than classes, or a
+    /// It is drawn once for a hypergradient, and is the same in the inner loss, the outer loss, the start and the
+    /// measures. With [`Chains`](crate::methods::Chains), each chain has its own episode. More ways than classes, or a
     /// class with too few rows, is an error when the problem is built.
     ///
     /// ```

@@ -1,6 +1,6 @@
 //! Losses that were traced elsewhere: a front end gives them as data, and they fail with an error instead of a broken tensor.
 //!
-//! The names of a [`Function`]'s inputs say where their values come from:
+//! The names of a [`Function`]'s inputs identify the source of their values:
 //!
 //! | name | value |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `batch/NAME` | as many rows of a data set as the input has, in epochs; the same rows of all data sets of one length |
 //! | `key`, `step` | the key and the counter of random draws |
 //!
-//! and those of its outputs which they are: `loss` is the loss, `rows` in its place the losses row by row of an outer loss, and
-//! `update/NAME` the next value of a statistic among θ's leaves; of a start, `theta/NAME` is θ⁰.
+//! and the names of its outputs identify them. `loss` is the loss; `rows` in its place are the losses of an outer loss
+//! row by row. `update/NAME` is the next value of a statistic among θ's leaves. For a start, `theta/NAME` is θ⁰.
 //!
 //! Shapes are fixed when a loss is traced. A problem whose parts have different numbers of rows is given the loss traced for each of them,
 //! and uses the one that fits.
@@ -129,7 +129,7 @@ impl Names {
         let mut rows = Rows::new();
         let values = function.inputs().iter().map(|port| self.value(scope, given, port, &mut rows));
         let values = values.collect::<Result<Vec<Tensor>>>();
-        // A data set that does not exist is the first error, not the shape of what stands in for it.
+        // A missing data set is the first error, not the shape of its placeholder.
         scope.check()?;
         let mut streams = HashMap::new();
         let mut stream = |own: u32| *streams.entry(own).or_insert_with(|| scope.stream());
@@ -175,9 +175,9 @@ where
         })
     }
 
-    /// The inner loss as a traced [`Function`], whose inputs and outputs say by their names what they are: leaves as `lambda/NAME` and
-    /// `theta/NAME`, data as `data/NAME`, minibatches as `batch/NAME`, the random `key` and `step`; outputs as `loss` and
-    /// `update/NAME`.
+    /// The inner loss as a traced [`Function`], whose inputs and outputs are identified by name: leaves as
+    /// `lambda/NAME` and `theta/NAME`, data as `data/NAME`, minibatches as `batch/NAME`, the random `key` and `step`;
+    /// outputs as `loss` and `update/NAME`.
     ///
     /// ```
     /// use bilevel::graph::{Graph, Program};

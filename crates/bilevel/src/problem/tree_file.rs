@@ -53,7 +53,7 @@ pub fn save_tree<S: Tree<Leaf = Array>>(tree: &S, path: impl AsRef<Path>) -> Res
     Ok(())
 }
 
-/// All arrays of a safetensors file by name, in the order of the names: to see what is in it, or to start a leaf with one of
+/// All arrays of a safetensors file by name, in the order of the names, to inspect it or to start a leaf with one of
 /// them by [`Variable::fixed`].
 pub fn load_arrays(path: impl AsRef<Path>) -> Result<Named<Array>> {
     load_arrays_where(path, |_| true)
@@ -96,7 +96,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         load(self.trees().0, self.dtype(), path.as_ref())
     }
 
-    /// θ from such a file, with arrays for the frozen leaves as well.
+    /// θ from such a file, including arrays for the frozen leaves.
     pub fn load_theta(&self, path: impl AsRef<Path>) -> Result<T::With<Array>> {
         load(self.trees().1, self.dtype(), path.as_ref())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a file of λ or θ.
+//! Errors of a file of λ or θ.
 
 use crate::errors::IoError;
 use std::fmt;
@@ -12,7 +12,7 @@ pub enum TreeFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried: `read` or `write`.
+        /// The action that failed: `read` or `write`.
         doing: &'static str,
         /// The system's error.
         source: IoError,
@@ -21,7 +21,7 @@ pub enum TreeFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
     /// The arrays in it are not those of the tree.

@@ -167,9 +167,9 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         Ok(Problem { any: self.any.in_dtype(dtype)?, lambda: self.lambda.clone(), theta: self.theta.clone() })
     }
 
-    /// The same problem with the operands of all matrix products and convolutions, and in `Bf16` their results, rounded to this precision:
-    /// in both losses, in every derivative of them, and in the measures. Sums and everything else stay 32-bit floats.
-    /// A problem in 64 bits has full precision only.
+    /// The same problem with the operands of all matrix products and convolutions rounded to this precision, and in
+    /// `Bf16` also their results. This applies to both losses, all their derivatives, and the measures. Sums and
+    /// everything else stay 32-bit floats. A problem in 64 bits has full precision only.
     ///
     /// It is part of a run's identity: a checkpoint cannot continue in another precision.
     /// [`Check::compare_precision`](crate::diagnostics::Check::compare_precision) says how far derivatives move. The CPU computes

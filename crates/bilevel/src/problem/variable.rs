@@ -17,7 +17,7 @@ pub enum Start {
     Uniform(f64, f64),
 }
 
-/// What training does with a leaf of θ.
+/// The role of a leaf of θ in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Moves it along its gradient.
@@ -45,7 +45,7 @@ pub struct Variable {
     pub(crate) rate: f64,
     pub(crate) weight_decay: f64,
     pub(crate) role: Role,
-    /// It is the logarithm of a penalty beside a mean over rows.
+    /// It is the logarithm of a penalty that is added to a mean over rows.
     pub(crate) penalty: bool,
 }
 
@@ -133,8 +133,8 @@ impl Variable {
         self
     }
 
-    /// A leaf of θ that is updated but not trained, such as the running mean of a batch normalisation: training sets it to what
-    /// the inner loss gives [`Scope::update`](crate::Scope::update), and no derivative goes through it.
+    /// A leaf of θ that is updated but not trained, such as the running mean of a batch normalisation. Training sets it
+    /// to the value that the inner loss passes to [`Scope::update`](crate::Scope::update), and it has no derivative.
     pub fn statistic(mut self) -> Self {
         self.role = Role::Statistic;
         self

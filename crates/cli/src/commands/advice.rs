@@ -1,4 +1,4 @@
-//! What the curvature of the inner loss says about the inner loop: the sentences that `check` and `advise` have in common.
+//! Sentences on the inner loop and the curvature of its loss, shared by `check` and `advise`.
 
 use crate::errors::Result;
 use bilevel::diagnostics::{Cause, Curvature};
@@ -11,7 +11,7 @@ use bilevel_run::{Config, Registry};
 
 /// A temperature from which on noise is part of the question, and not a way to answer it.
 const WARM: f64 = 1e-3;
-/// A loop has arrived when what is left of its start has fallen by this many powers of e, to 5 %.
+/// A loop has converged once the error of its start has fallen by this many powers of e, to 5 %.
 const ARRIVED: f64 = 3.0;
 
 /// A run's inner loop.
@@ -26,15 +26,15 @@ pub struct InnerSteps {
 }
 
 impl InnerSteps {
-    /// Of a configuration's method.
+    /// Reads the loop of a configuration's method.
     pub fn of(config: &Config, registry: &Registry) -> Result<Option<Self>> {
         let used = config.method(registry)?.loop_use().descent;
         Ok((used != Descent::Own).then_some(InnerSteps { inner: config.inner, used, cold: config.outer.cold }))
     }
 }
 
-/// The question that a configuration asks, and the inner loop that leads there: that of the method, or that of the task if the
-/// method does not train by plain descent.
+/// The question of a configuration, and the inner loop that answers it: the task's loop if the method does not
+/// train by plain descent, otherwise the method's.
 pub fn question(config: &Config, registry: &Registry, starts_from_lambda: bool) -> Result<Question> {
     let usual = registry.read_task(&config.task)?.defaults().inner;
     let plain = config.method(registry)?.loop_use().descent.is_plain();
@@ -85,7 +85,7 @@ pub fn advice(curvature: Curvature, inner: Option<InnerSteps>, diverged: Option<
         );
         return said;
     }
-    // Where training ends is of no interest if it does not get there, or is told by a tolerance.
+    // The end of training is of no interest if training diverges or stops by a tolerance.
     if diverged.is_some() || !used.is_plain() || step * largest >= 2.0 {
         return said;
     }
@@ -131,8 +131,8 @@ fn on_the_step(step: f64, largest: f64, diverged: Option<Cause>) -> String {
     }
 }
 
-/// Says what to do about many hyperparameters and few rows that choose them. With fewer hyperparameters than a tenth of the rows
-/// there is nothing to say.
+/// Warns about many hyperparameters chosen by few rows. No warning if there are fewer hyperparameters than a tenth of
+/// the rows.
 pub fn overfits(problem: &AnyProblem) -> Option<String> {
     let (hyperparameters, rows) = (problem.sizes().0, problem.rows_of(Part::Validation));
     (rows > 0 && 10 * hyperparameters > rows).then(|| {
@@ -145,7 +145,7 @@ pub fn overfits(problem: &AnyProblem) -> Option<String> {
     })
 }
 
-/// A sentence on the ways to choose λ by what they are worth on test rows.
+/// A sentence that ranks the ways to choose λ by their loss on test rows.
 fn on_test_rows() -> String {
     let all = standings();
     let usual = all.iter().find(|standing| standing.way.starts_with("learned on the split, half"));

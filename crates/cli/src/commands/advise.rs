@@ -19,7 +19,7 @@ use std::io::Write;
 
 /// Methods shown to people; `--json` has all of them.
 const SHOWN: usize = 8;
-/// The question that a configuration asks, unless it is said otherwise.
+/// The question of the argument, or else of the configuration.
 fn asked(config: &Config, registry: &Registry, starts_from_lambda: bool, asked: Option<Asked>) -> Result<Question> {
     let question = question(config, registry, starts_from_lambda)?;
     let temperature = config.inner.temperature;
@@ -43,7 +43,8 @@ pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dy
     let advice = ranked(registry, &Suite::stored()?, &problem, (situation, &question), None)?;
     let mut said = sentences(situation.curvature, InnerSteps::of(&config, registry)?, None);
     said.extend(overfits(&problem));
-    // What `bilevel check` says of the method, in the same words: predictions are of problems like this one, this is of the problem.
+    // The verdict of `bilevel check` on the method, in the same words: predictions come from similar problems, this
+    // comes from the problem itself.
     let session = Session::new(&problem, &executor)?;
     let first = FirstIterations::of(&config, registry, &problem, &session)?;
     let check = problem.check().executor(executor).seed(config.seed).at(first.state).curvature(situation.curvature);
@@ -59,7 +60,7 @@ pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dy
     print((&config, registry), &question, (&advice, &said), out)
 }
 
-/// What is asked, in words.
+/// The question in words.
 fn words(question: &Question) -> String {
     match question.target {
         Target::Minimum => "the outer loss at the minimum of the inner loss".into(),

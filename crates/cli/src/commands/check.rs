@@ -1,5 +1,5 @@
-//! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen, can the method be
-//! trusted, and do the first iterations of a run lower the outer loss?
+//! `bilevel check`: checks the derivatives, the effect of every hyperparameter, the inner step, the method, and the
+//! first iterations of a run.
 
 use super::run::resolve;
 use crate::arguments::Check;
@@ -24,7 +24,7 @@ const FIRST: u32 = 10;
 
 /// How the run begins.
 pub(super) struct FirstIterations {
-    /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
+    /// The state to examine: the last one, or the first one if the run diverged, since the last is then meaningless.
     pub state: Snapshot,
     /// How many are done.
     done: u32,
@@ -35,7 +35,7 @@ pub(super) struct FirstIterations {
 }
 
 impl FirstIterations {
-    /// Does what a run would do, and writes nothing.
+    /// Runs the first iterations without writing anything.
     pub fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
         let executor = Box::new(executor(config.device, config.threads)?);
@@ -70,7 +70,7 @@ impl FirstIterations {
         }
     }
 
-    /// An error where the run diverges.
+    /// Returns an error if the run diverges.
     fn verdict(&self) -> Result<()> {
         match &self.diverged {
             Some(diagnosis) => Err(CliError::CheckFailed(format!("a run with these settings diverges at {diagnosis}"))),
@@ -103,7 +103,7 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
     let session = Session::new(&problem, &run_on()?)?;
     let first = FirstIterations::of(&config, registry, &problem, &session)?;
-    // Measured where `bilevel advise` measures it, so that both say the same.
+    // Measured at the same point as by `bilevel advise`, so that both agree.
     let question = question(&config, registry, problem.starts_from_lambda())?;
     let situation = Situation::measure(&problem, &question, &run_on()?, Key::from_seed(config.seed))?;
     let looking = || -> Result<bilevel::diagnostics::Check> {
@@ -144,7 +144,7 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
     answer
 }
 
-/// An error where a derivative is wrong.
+/// Returns an error if a derivative is wrong.
 pub fn verdict(findings: &ProblemReport, tolerance: f64) -> Result<()> {
     for (loss, report) in [("inner", &findings.inner), ("outer", &findings.outer)] {
         if !report.is_informative() {

@@ -70,7 +70,7 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
     Err(CliError::CheckFailed("no run has a result to compare; see the report for the reasons".into()))
 }
 
-/// What the folder says it is for: everything but methods and seeds, of which there may be more another time.
+/// The mark of the folder: everything but methods and seeds, which a later command may extend.
 fn mark(study: &Comparison) -> String {
     let mut settings = study.runs.first().map(Config::settings).unwrap_or_default();
     for key in ["method", "seed", "threads", "data", "checkpoint", "metrics"] {

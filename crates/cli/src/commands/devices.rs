@@ -1,4 +1,4 @@
-//! `bilevel devices`: where a run can happen, and what is missing where it cannot.
+//! `bilevel devices`: lists the usable devices, and the missing libraries of the others.
 
 use crate::arguments::Devices;
 use crate::errors::Result;
@@ -10,7 +10,7 @@ use bilevel_graph::Executor;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// What this machine has.
+/// The devices of this machine.
 struct Found {
     threads: usize,
     free_bytes: Option<u64>,
@@ -48,7 +48,7 @@ impl Found {
                     format!("{}, sm_{architecture}, {} of memory", escaped(name), bytes(*total_bytes)),
                 )
             })),
-            // That there is no driver is said below.
+            // A missing driver is reported below.
             Err(_) if !self.has(Missing::Driver) => {}
             Err(why) => lines.push(("cuda".into(), why.clone())),
         }
@@ -99,7 +99,7 @@ impl Found {
     }
 }
 
-/// What it is called where it is listed.
+/// The name of a library in the list.
 fn name(library: Missing) -> &'static str {
     match library {
         Missing::Driver => "NVIDIA driver",

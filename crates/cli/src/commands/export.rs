@@ -21,7 +21,7 @@ pub fn export(arguments: &Export, quiet: bool, out: &mut dyn Write) -> Result<()
             return Err(CliError::NoRun(folder.clone()));
         }
         for path in found.iter().filter(|path| runs.iter().all(|known| known.path != **path)).collect::<Vec<_>>() {
-            // One folder with many runs names them from there; one run is called what its folder is called.
+            // Several runs are named relative to the folder they share; a single run is named after its folder.
             let root = if path == folder { folder.parent().unwrap_or(folder) } else { folder };
             runs.push(Overview::read(path, root));
         }

@@ -49,7 +49,7 @@ pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dy
     Ok(())
 }
 
-/// Refuses to write over a file that is not a page. What is not a file at all is never written over.
+/// Refuses to overwrite anything but a page.
 fn refuse_other_files(path: &Path) -> Result<()> {
     let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html") || end.eq_ignore_ascii_case("htm"));
     let begins = |file: File| {

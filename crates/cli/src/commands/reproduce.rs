@@ -1,4 +1,5 @@
-//! `bilevel reproduce`: studies, what was printed beside what comes out. `bilevel` alone is `bilevel reproduce digits`.
+//! `bilevel reproduce`: runs studies, and shows published numbers next to the computed ones. `bilevel` alone is
+//! `bilevel reproduce digits`.
 
 use crate::arguments::Reproduce;
 use crate::errors::{CliError, Result};
@@ -31,27 +32,27 @@ const MAX_COLUMNS: usize = 100;
 /// How a study is to be done and shown.
 #[derive(Clone, Default)]
 pub struct Asked<'a> {
-    /// The name of its folder, where it goes under `runs`.
+    /// The name of its folder under `runs`.
     pub name: &'a str,
-    /// What the folder says it is for.
+    /// The mark of the folder: the request that it belongs to.
     pub mark: String,
-    /// The folder, where the user names one.
+    /// The folder named by the user.
     pub out: Option<&'a Path>,
     /// Items at a time; 0 is as many as pay.
     pub jobs: usize,
     /// Print rows.
     pub json: bool,
-    /// Print nothing else.
+    /// Print only the results.
     pub quiet: bool,
     /// Parts of the labels of the items to do; all of them if there are none.
     pub only: &'a [String],
-    /// Only report what is done.
+    /// Only report finished items.
     pub report: bool,
     /// How long it may take.
     pub time_limit: Option<Duration>,
-    /// Where to pack it at the end.
+    /// The folder to pack into at the end.
     pub pack: Option<&'a Path>,
-    /// Where to take it from at the beginning.
+    /// The folder to unpack first.
     pub unpack: Option<&'a Path>,
 }
 
@@ -66,7 +67,7 @@ impl Asked<'_> {
 enum Ended {
     /// All is done.
     Whole,
-    /// As much as was asked for is done, and this is said of the rest.
+    /// The requested part is done; the sentence describes the rest.
     Partly(String),
     /// An item failed.
     Failed(CliError),
@@ -77,7 +78,7 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
     let Some(name) = &arguments.study else { return list(registry, arguments.json, out) };
     let chosen = choose(registry, name)?;
     let device = asked(arguments.device.as_deref())?.unwrap_or_default();
-    // A report needs no device: what is done says where it was done.
+    // A report needs no device: finished items record theirs.
     let device = if arguments.report { device } else { settled(device, quiet)? };
     let scale = if arguments.quick { Scale::Quick } else { arguments.scale.unwrap_or_default() };
     let plan = Plan { scale, seed: arguments.seed, data: arguments.data.clone(), device, ..Plan::new(registry) };
@@ -107,7 +108,7 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
     }
 }
 
-/// What the folder of a study says it is for.
+/// The mark of a study's folder: the request that it belongs to.
 fn mark(name: &str, plan: &Plan) -> String {
     let data = plan.data.as_ref().map_or(String::new(), |data| format!("data = {}\n", json!(data)));
     format!(
@@ -119,7 +120,8 @@ fn mark(name: &str, plan: &Plan) -> String {
     )
 }
 
-/// Conducts one study in its folder, prints what it comes to, and writes it. Where an item fails, it is what is done so far.
+/// Conducts one study in its folder, then prints and writes its findings. If an item fails, those of the finished
+/// items.
 pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<Found> {
     let began = Instant::now();
     // Before anything is written, so that an early Ctrl-C leaves a folder that the same command continues.
@@ -171,7 +173,7 @@ fn packed(folder: &StudyFolder, asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// Conducts all studies, each in a folder of its own in one for all.
+/// Conducts all studies, each in its own subfolder.
 fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<()> {
     let began = Instant::now();
     let signal = stop_on_interrupt()?;
@@ -210,7 +212,7 @@ fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut
         }
         found.write(&folder, plan)?;
         all.push(found);
-        // After every study, so that stopping the command keeps what was done.
+        // After every study, so that stopping the command keeps the finished ones.
         write_page(&whole.report_file(), "All studies", &all, plan)?;
     }
     provenance::end(whole.path(), provenance);
@@ -224,14 +226,14 @@ fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut
     Ok(())
 }
 
-/// Says in the folder of a study what works on it.
+/// Records in the folder of a study which process works on it.
 fn begun(folder: &StudyFolder, plan: &Plan) -> Result<Provenance> {
     let provenance = Provenance::begin(plan.device, 0, None);
     provenance::write(folder.path(), &provenance)?;
     Ok(provenance)
 }
 
-/// What a study comes to; where an item fails after others are done, or not all are asked for, what these come to.
+/// The findings of a study; those of the finished items if an item fails or if only a part was requested.
 fn conduct(
     study: &dyn Study,
     plan: &Plan,
@@ -357,7 +359,7 @@ fn next(program: &str) -> String {
     commands.map(line).concat()
 }
 
-/// How this program is called: as cargo does it, where cargo did.
+/// The command line that starts this program: by cargo, if cargo started it.
 fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "bilevel" }
 }

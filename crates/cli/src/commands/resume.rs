@@ -43,7 +43,7 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
         }
     }
     config.metrics.tensorboard |= arguments.tensorboard;
-    // A user who names a device knows about the change.
+    // With a device on the command line, the change is intended.
     let was = folder.device().filter(|_| asked.is_some()).unwrap_or(config.device);
     folder.check_unchanged(&Config { device: was, ..config.clone() })?;
     config.device = settled(asked.unwrap_or(was), quiet)?;
@@ -77,9 +77,8 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
     tell(&result, &folder, arguments.json, quiet, out)
 }
 
-/// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was written, which is
-/// after the metrics of its iteration, a run has nothing but its beginning to continue from; the answer is how many
-/// iterations are done again.
+/// Refuses to overwrite iterations whose checkpoint is gone. A run that was killed before its first checkpoint, which
+/// follows the metrics of its iteration, starts from its beginning. Returns the number of iterations to repeat.
 fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
     let done = look_at(folder, config, None)?;
     let finished = folder.result_file().exists();

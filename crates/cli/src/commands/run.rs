@@ -18,7 +18,8 @@ use bilevel_run::{Config, Registry};
 use std::io::Write;
 use std::path::Path;
 
-/// The configuration that the command line asks for. A key with several values is refused: only `bilevel run` makes a sweep of it.
+/// The configuration given by the command line. A key with several values is refused: only `bilevel run` makes a sweep
+/// of it.
 pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
     let mut sets = vec![];
     for axis in axes(which)? {
@@ -47,7 +48,7 @@ pub fn resolve_with(registry: &Registry, which: &Which, sets: Vec<Entry>) -> Res
     let mut entries = if is_file {
         read_entries(Path::new(what))?
     } else {
-        // A name that is not known is refused here, where there is no place to name but the name itself.
+        // An unknown name is refused here, because the error has no other place to point to.
         registry.known_task(what)?;
         vec![Entry::argument(&["task", "name"], Given::Text(what.clone()), what.clone())]
     };
@@ -116,7 +117,7 @@ fn refuse_contradictions(which: &Which, is_file: bool, sets: &[Entry]) -> Result
     Ok(())
 }
 
-/// What the arguments say of the run, as settings.
+/// The name, tags and note of the arguments, as settings.
 fn about(arguments: &Run) -> Vec<Entry> {
     let text = |key: &str, given: &Option<String>| {
         given.as_ref().map(|text| Entry::argument(&["about", key], Given::Text(text.clone()), format!("--{key}")))
@@ -143,7 +144,7 @@ pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Writ
     config = config.sealed()?;
     config.device = settled(config.device, quiet)?;
     let folder = match (ranks::follows(), &arguments.out) {
-        // Rank 0 makes the folder, and nobody else writes to it.
+        // Rank 0 makes the folder, and no other rank writes to it.
         (true, out) => RunFolder::at(out.as_deref().unwrap_or(Path::new("runs"))),
         (false, out) => RunFolder::for_new_run(out.as_deref(), &config)?,
     };
@@ -157,7 +158,7 @@ pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Writ
     tell(&result, &folder, arguments.json, quiet, out)
 }
 
-/// Prints what a run found.
+/// Prints the result of a run.
 pub fn tell(result: &RunResult, folder: &RunFolder, json: bool, quiet: bool, out: &mut dyn Write) -> Result<()> {
     if json {
         write!(out, "{}", result.to_json())?;

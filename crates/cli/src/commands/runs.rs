@@ -63,7 +63,7 @@ fn json(run: &Overview) -> Value {
     value
 }
 
-/// A run per row; what is the same in all runs has no column.
+/// One run per row; values that all runs share have no column.
 fn table(runs: &[Overview]) -> Table {
     let differ = |of: fn(&Overview) -> &str| runs.iter().any(|run| of(run) != of(&runs[0]));
     let any = |has: fn(&Overview) -> bool| runs.iter().any(has);
@@ -146,7 +146,7 @@ fn best(chosen: &Chosen, (by, highest): (&str, bool), as_json: bool, quiet: bool
     Ok(())
 }
 
-/// What a run writes into its folder.
+/// The files and folders that a run writes.
 const OWN: [&str; 11] = [
     "config.toml",
     "metrics.jsonl",

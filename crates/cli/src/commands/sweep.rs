@@ -16,7 +16,7 @@ use std::io::Write;
 /// The most runs of a sweep: more are usually a slip.
 const MAX_RUNS: usize = 1000;
 
-/// Runs the command. `about` are the settings that say what the runs are called.
+/// Runs the command. `about` are the settings that name the runs.
 pub fn sweep(
     registry: &Registry,
     arguments: &Run,
@@ -70,7 +70,7 @@ pub fn sweep(
     Err(CliError::CheckFailed("no run of the sweep has a result; see the report for the reasons".into()))
 }
 
-/// Refuses keys that are set twice, and more runs than anybody wants.
+/// Refuses keys that are set twice, and too many runs.
 fn check(axes: &[Axis]) -> Result<()> {
     for (number, axis) in axes.iter().enumerate() {
         if axes[..number].iter().any(|other| other.key == axis.key) {
@@ -96,7 +96,7 @@ fn show(registry: &Registry, swept: &[&Axis], runs: usize, first: &Config, out: 
     Ok(write!(out, "\n{}", to_toml(registry, first))?)
 }
 
-/// What the folder says it is for: the task, the keys, and what is the same in all runs.
+/// The mark of the folder: the task, the keys, and the settings that all runs share.
 fn mark(first: &Config, keys: &[String]) -> String {
     let mut settings = first.settings();
     for key in ["threads", "data", "checkpoint", "metrics", "about"] {

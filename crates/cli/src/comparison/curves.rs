@@ -7,7 +7,7 @@ use bilevel_run::price::{Passes, price};
 use bilevel_run::run::IterationRow;
 use bilevel_run::spread::Spread;
 
-/// What a curve is drawn over.
+/// The horizontal axis of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Outer iterations.
@@ -16,7 +16,7 @@ pub enum Over {
     Cost,
 }
 
-/// The outer loss of a run, or a measure where it was taken.
+/// The outer loss of a run, or a measure at the iterations that have it.
 fn points(run: &FinishedRun, measure: Option<&str>, over: Over, passes: Passes) -> Vec<(f64, f64)> {
     let point = |row: &IterationRow| {
         let x = if over == Over::Iterations { f64::from(row.iteration) } else { price(row.oracles, passes) };
@@ -41,7 +41,7 @@ pub fn curve(name: &str, runs: &[&FinishedRun], measure: Option<&str>, over: Ove
     if runs.len() < 2 {
         return curve;
     }
-    // Where the deviation reaches below 0 a band of what is positive is cut off a little above it, for logarithmic axes.
+    // If the band of a positive quantity reaches below 0, it is cut off a little above 0, for logarithmic axes.
     let low = |y: &Spread| if y.mean > 0.0 { (y.mean - y.sd).max(0.1 * y.mean) } else { y.mean - y.sd };
     curve.with_band(mean.iter().map(|(_, y)| (low(y), y.mean + y.sd)))
 }
@@ -56,7 +56,7 @@ pub fn plot(measure: Option<&str>, over: Over, seeds: usize, curves: Vec<Curve>)
     let label = if seeds > 1 { format!("{what}, mean ± sd of {seeds} seeds") } else { what.into() };
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|point| point.1).filter(|y| y.is_finite());
     let (least, most) = values().fold((f64::INFINITY, 0.0_f64), |(least, most), y| (least.min(y), most.max(y)));
-    // Where values differ by much, equal steps should be equal factors.
+    // If values differ by much, equal steps should be equal factors.
     let y = if least > 0.0 && most > 8.0 * least { Axis::logarithmic(label) } else { Axis::linear(label) };
     Section::Plot(Plot { title: sentence(&title), x: Axis::linear(x), y, curves })
 }

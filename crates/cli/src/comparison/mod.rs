@@ -21,29 +21,29 @@ pub struct Comparison {
     pub seeds: Vec<u64>,
     /// All runs, method by method.
     pub runs: Vec<Config>,
-    /// What it is about.
+    /// The heading of its page.
     title: String,
 }
 
-/// What the run of a method and a seed is called.
+/// The name of the run of a method and a seed.
 fn label(method: &str, seed: u64) -> String {
     format!("{method}-s{seed}")
 }
 
 impl Comparison {
-    /// Of these runs of a task.
+    /// Compares these methods on a task.
     pub fn new(task: Box<dyn AnyTask>, methods: Vec<String>, seeds: Vec<u64>, runs: Vec<Config>) -> Self {
         let title = format!("{}: methods side by side", task.name());
         Comparison { task, methods, seeds, runs, title }
     }
 
-    /// The runs of a method that came to an end without diverging.
+    /// The runs of a method that finished without diverging.
     fn arrived<'a>(&'a self, done: &'a Finished, method: &'a str) -> impl Iterator<Item = &'a FinishedRun> {
         let run = move |seed: &u64| done.run(&label(method, *seed)).ok();
         self.seeds.iter().filter_map(run).filter(|run| run.arrived())
     }
 
-    /// λ as the task wants to be looked at, mean over seeds.
+    /// λ as the task draws it, averaged over seeds.
     fn pictures(&self, done: &Finished, method: &str) -> Option<Pictures> {
         let picture = self.task.picture()?;
         let leaf = |run: &'_ FinishedRun| run.lambda.iter().find(|leaf| leaf.name == picture.leaf).cloned();
@@ -61,7 +61,7 @@ impl Comparison {
         Some(Pictures { title: format!("λ by {method}{over}"), panels: (0..picture.panels).map(panel).collect() })
     }
 
-    /// The settings of the first method, and of the others what is their own.
+    /// The settings of the first method, and those in which the others differ.
     fn settings(&self, plan: &Plan) -> String {
         let mut text = String::new();
         for (number, method) in self.methods.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a comparison found: one line per method, as a table and as rows.
+//! Results of a comparison: one line per method, as a table and as rows.
 
 use super::{Comparison, label};
 use bilevel_report::{Column, Table, count};
@@ -11,7 +11,7 @@ struct Line<'a> {
     method: &'a str,
     /// Its runs, those that diverged included.
     runs: Vec<&'a FinishedRun>,
-    /// Why it does not apply, where it does not.
+    /// The reason why it does not apply, if so.
     reason: Option<&'a str>,
 }
 
@@ -32,7 +32,7 @@ impl Line<'_> {
         })
     }
 
-    /// In a word or two, where not all of this many seeds went well.
+    /// A short note if some of this many seeds failed.
     fn note(&self, seeds: usize) -> String {
         let diverged = self.runs.len() - self.arrived().count();
         match (self.reason, diverged) {
@@ -45,7 +45,7 @@ impl Line<'_> {
     }
 }
 
-/// What a comparison found.
+/// The results of a comparison.
 pub struct Summary<'a> {
     task: &'a str,
     seeds: &'a [u64],
@@ -57,7 +57,7 @@ fn lambda_title(name: &str) -> String {
 }
 
 impl<'a> Summary<'a> {
-    /// Of what was done.
+    /// Summarises the finished runs.
     pub fn new(comparison: &'a Comparison, done: &'a Finished) -> Self {
         let line = |method: &'a String| {
             let mut line = Line { method, runs: vec![], reason: None };
@@ -145,10 +145,10 @@ impl<'a> Summary<'a> {
         rows
     }
 
-    /// Sentences on what did not go well: one per cause, however many runs it ended.
+    /// Warnings about failed runs: one per cause, however many runs it ended.
     pub fn warnings(&self) -> Vec<String> {
         let mut said: Vec<String> = self.lines.iter().filter_map(|line| Some(line.reason?.to_string())).collect();
-        // What stands after what was seen tells causes apart, but for the numbers, which differ from run to run.
+        // The text after the symptom distinguishes causes, except for its numbers, which differ from run to run.
         let mut causes: Vec<(String, Vec<&RunResult>)> = vec![];
         let diverged = self.lines.iter().flat_map(|line| &line.runs).filter(|run| !run.arrived());
         for run in diverged.map(|run| &run.result) {

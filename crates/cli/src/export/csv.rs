@@ -1,4 +1,4 @@
-//! A table as CSV (RFC 4180): a heading, commas, quotes where they are needed, and floats that read back to the same bits.
+//! A table as CSV (RFC 4180): a heading, commas, quotes if needed, and floats that read back to the same bits.
 
 use super::{Cell, Metrics};
 

@@ -10,7 +10,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// Rows in a group: what a reader takes at a time.
+/// Rows in a group, the unit in which readers load a file.
 const GROUP: usize = 100_000;
 
 /// The bytes of the file.

@@ -1,4 +1,4 @@
-//! The metrics of runs as rows of one table: what identifies the run, then every number of the iteration.
+//! The metrics of runs as rows of one table: the identity of the run, then every number of the iteration.
 
 use crate::errors::{CliError, Result};
 use crate::runs::Overview;
@@ -7,7 +7,7 @@ use bilevel::observers::LONGEST_LINE;
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Words.
@@ -51,7 +51,7 @@ const IDENTITY: [(&str, Kind); 6] = [
 ];
 
 impl Metrics {
-    /// Of these runs, one after the other. A line that is still being written is not read.
+    /// Reads these runs in their order. A line that is still being written is skipped.
     pub fn read(runs: &[Overview]) -> Result<Self> {
         let columns = IDENTITY.iter().map(|(name, kind)| (name.to_string(), *kind)).collect();
         let mut table = Metrics { columns, rows: vec![] };
@@ -94,7 +94,7 @@ impl Metrics {
         for (name, value) in fields {
             match (name.as_str(), value) {
                 ("run", _) => {}
-                // Diagnostics and measures have names of their own.
+                // Diagnostics and measures have their own names.
                 (_, Value::Object(inside)) => {
                     inside.into_iter().for_each(|(name, value)| self.set(&mut row, &name, &value))
                 }
@@ -111,7 +111,7 @@ impl Metrics {
             Value::String(_) => Kind::Text,
             _ => return,
         };
-        // A measure may be called what something else is called.
+        // A measure may have the name of another column.
         let taken = |name: &str| IDENTITY[..5].iter().any(|(own, _)| *own == name);
         let name = if taken(name) { format!("measure {name}") } else { name.to_string() };
         let at = self.columns.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {

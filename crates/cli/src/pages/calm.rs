@@ -5,14 +5,14 @@ pub type Calm = (Vec<(f64, f64)>, Vec<(f64, f64)>);
 
 /// Stretches a noisy curve is cut into.
 const STRETCHES: usize = 80;
-/// A curve is noisy where going along it is this many times as far as from its least to its largest value.
+/// A curve is noisy if its total variation is this many times its range.
 const NOISY: f64 = 20.0;
 
 fn size(points: &[(f64, f64)]) -> usize {
     points.len().div_ceil(STRETCHES)
 }
 
-/// True where a curve is so long and noisy that it would be a smear.
+/// Returns true if a curve is so long and noisy that it would be a smear.
 pub fn is_noisy(points: &[(f64, f64)], log: bool) -> bool {
     let height = |y: f64| if log { y.ln() } else { y };
     let heights: Vec<f64> = points.iter().map(|point| height(point.1)).filter(|y| y.is_finite()).collect();
@@ -22,7 +22,7 @@ pub fn is_noisy(points: &[(f64, f64)], log: bool) -> bool {
     size(points) >= 3 && path.is_finite() && path > NOISY * (highest - lowest)
 }
 
-/// The curve by stretches, with the middle 80 % of their values; `None` where it is too short for that.
+/// The curve by stretches, with the middle 80 % of their values; `None` if it is too short for that.
 pub fn calm(points: &[(f64, f64)]) -> Option<Calm> {
     let stretch = |part: &[(f64, f64)]| {
         let mut values: Vec<f64> = part.iter().map(|point| point.1).filter(|y| y.is_finite()).collect();

@@ -1,4 +1,4 @@
-//! The hyperparameters for people: as images where the task says how, else sorted, or written out where they are few.
+//! The hyperparameters on pages: as images if the task defines them, written out if they are few, otherwise sorted.
 
 use crate::pages::plots::{Drawing, Figure};
 use crate::run::record::RunRecord;
@@ -44,7 +44,7 @@ fn sorted_plot(title: String, curves: Vec<Curve>) -> Plot {
     Plot { title, x: Axis::linear("percent of the numbers"), y: Axis::linear(""), curves }
 }
 
-/// True where there are so few numbers that they are written out.
+/// Returns true if there are few enough numbers to write out.
 fn are_few(lambda: &[LambdaLeaf]) -> bool {
     lambda.iter().all(|leaf| leaf.values.len() <= FEW)
 }
@@ -65,12 +65,12 @@ fn sorted_figure(leaves: &[&LambdaLeaf]) -> Option<Figure> {
     Some(Figure::plot("lambda-sorted", sorted_plot(title, leaves.iter().map(curve).collect())))
 }
 
-/// The leaves of one run, sorted, where they have too many numbers to write them out.
+/// The leaves of one run, sorted, if they have too many numbers to write out.
 pub fn drawn_sorted(lambda: &[LambdaLeaf]) -> Option<Figure> {
     if are_few(lambda) { None } else { sorted_figure(&lambda.iter().collect::<Vec<_>>()) }
 }
 
-/// What to look at.
+/// The figures of λ.
 pub fn figures(runs: &[Named]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = images(runs).into_iter().collect();
     let shown = |run: &RunRecord, leaf: &LambdaLeaf| run.picture().is_some_and(|(_, image)| image == leaf);
@@ -99,12 +99,12 @@ pub fn figures(runs: &[Named]) -> Vec<Figure> {
     figures
 }
 
-/// The leaves of runs that have so few numbers that they are written out; `None` where there are none.
+/// The leaves of runs with few enough numbers to write out; `None` if there are none.
 pub fn table(runs: &[Named]) -> Option<Table> {
     written(runs.iter().filter(|(_, run)| is_written_out(run)).map(|(name, run)| (*name, &run.lambda[..])))
 }
 
-/// The leaves of one run where they have few numbers.
+/// The leaves of one run, if they have few numbers.
 pub fn written_out(lambda: &[LambdaLeaf]) -> Option<Table> {
     if are_few(lambda) { written([("", lambda)].into_iter()) } else { None }
 }

@@ -1,4 +1,4 @@
-//! What runs and studies look like on a page.
+//! Pages of runs and studies.
 
 mod calm;
 mod lambda;

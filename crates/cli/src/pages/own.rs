@@ -10,8 +10,8 @@ use bilevel_report::{Column, Report, Section, Table};
 use bilevel_run::LambdaLeaf;
 use bilevel_run::run::History;
 
-/// A page on a run: what was found, the curves of its losses and measures, the learned λ, the hypergradient, the diagnosis and the
-/// cost. `iterations` are those of a [`Recorder`](bilevel::observers::Recorder).
+/// A page on a run: its results, the curves of its losses and measures, the learned λ, the hypergradient, the diagnosis
+/// and the cost. `iterations` are those of a [`Recorder`](bilevel::observers::Recorder).
 ///
 /// ```
 /// use bilevel::observers::Recorder;
@@ -52,7 +52,7 @@ pub fn report_of<L: Tree, T: Tree>(
     Ok(Report { title: title.into(), subtitle: outcome.reason.to_string(), sections, footer })
 }
 
-/// A table of names and what belongs to them.
+/// A table of names and their values.
 fn table(caption: &str, of: &str, rows: Vec<(String, String)>) -> Table {
     let rows = rows.into_iter().map(|(name, value)| vec![name, value]).collect();
     Table { columns: vec![Column::text("quantity"), Column::numeric(of)], rows, caption: caption.into() }

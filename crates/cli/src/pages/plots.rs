@@ -1,4 +1,4 @@
-//! What the metrics of runs look like: one plot per quantity, with a curve for each run that has it.
+//! Plots of the metrics of runs: one per quantity, with a curve for each run that has it.
 
 use crate::pages::calm::{calm, is_noisy};
 use crate::terminal::readable::sentence;
@@ -8,13 +8,13 @@ use bilevel_run::run::{History, IterationRow};
 /// Something to look at, and the name of its files.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What its files are called, without what says their kind.
+    /// The name of its files, without their extension.
     pub stem: String,
-    /// What is drawn.
+    /// The drawing itself.
     pub drawing: Drawing,
 }
 
-/// What can be drawn.
+/// A curve plot or an image.
 #[derive(Clone, Debug)]
 pub enum Drawing {
     /// Curves.
@@ -24,7 +24,7 @@ pub enum Drawing {
 }
 
 impl Drawing {
-    /// What stands above it.
+    /// The title above it.
     pub fn title(&self) -> &str {
         match self {
             Drawing::Plot(plot) => &plot.title,
@@ -62,7 +62,7 @@ pub fn as_drawing(section: &Section) -> Option<Drawing> {
 pub const PNG_WIDTH: u32 = 1280;
 
 impl Figure {
-    /// Of curves.
+    /// A figure of curves.
     pub fn plot(stem: impl Into<String>, plot: Plot) -> Self {
         Figure { stem: stem.into(), drawing: Drawing::Plot(calmed(plot)) }
     }
@@ -81,7 +81,7 @@ pub type Named<'a> = (&'a str, &'a History);
 
 /// A range this many times its least value is easier to read on a logarithmic axis.
 const WIDE: f64 = 30.0;
-/// Two curves share axes where neither looks flat: where together they need no more than this many times its own range.
+/// Two curves share axes if neither looks flat: if their joint range is at most this many times the range of each.
 const SHARED: f64 = 6.0;
 
 const X: &str = "outer iteration";
@@ -91,7 +91,7 @@ fn range(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     finite.fold(None, |range, y| Some(range.map_or((y, y), |(low, high): (f64, f64)| (low.min(y), high.max(y)))))
 }
 
-/// Logarithmic where values are positive and far apart.
+/// A logarithmic axis if values are positive and far apart.
 fn fitting_axis(label: &str, curves: &[Curve]) -> Axis {
     let all: Vec<(f64, f64)> = curves.iter().flat_map(|curve| curve.points.iter().copied()).collect();
     match range(&all) {
@@ -100,7 +100,7 @@ fn fitting_axis(label: &str, curves: &[Curve]) -> Axis {
     }
 }
 
-/// One quantity of all runs; `None` where no run has it.
+/// One quantity of all runs; `None` if no run has it.
 fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)>) -> Option<Plot> {
     let curves: Vec<Curve> =
         runs.iter().map(|(name, history)| Curve::new(*name, of(history))).filter(|c| !c.points.is_empty()).collect();
@@ -108,12 +108,12 @@ fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)
     if curves.iter().all(|curve| curve.points.len() < 2) {
         return None;
     }
-    // A title says what the curves are; the axis need not say it again.
+    // The title names the curves, so the axis need not.
     let y = fitting_axis("", &curves);
     Some(Plot { title: title.into(), x: Axis::linear(X), y, curves })
 }
 
-/// With curves made readable where one of them is noisy: all of them, so that they keep the same places.
+/// Smooths all curves if one of them is noisy, so that their order is unchanged.
 fn calmed(mut plot: Plot) -> Plot {
     let bare = |curve: &&mut Curve| curve.band.is_none();
     let log = plot.y.log;
@@ -128,7 +128,7 @@ fn calmed(mut plot: Plot) -> Plot {
     plot
 }
 
-/// What figures of one run are called that are not those of a measure.
+/// File names of the figures of one run, apart from those of measures.
 const STEMS: [&str; 11] = [
     "losses-by-rows",
     "losses",
@@ -148,7 +148,7 @@ pub fn possible_stems(history: &History) -> Vec<String> {
     STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(file_stem)).collect()
 }
 
-/// Losses and the task's measures. Of one run, losses share axes where all can be read there.
+/// Losses and the task's measures. The losses of a single run share axes if all remain readable.
 pub fn losses_and_measures(runs: &[Named]) -> Vec<Figure> {
     let mut names: Vec<&str> = vec![];
     for name in runs.iter().flat_map(|(_, history)| history.measures()) {
@@ -209,7 +209,7 @@ fn share(figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
     }
     match &curves[..] {
         [] => None,
-        // One alone says in the title what it is.
+        // A single curve is named in the title.
         [one] => {
             let curves = vec![Curve { name: String::new(), ..one.clone() }];
             Some(Plot { title: sentence(&one.name), x: Axis::linear(X), y: fitting_axis("", &curves), curves })
@@ -218,7 +218,8 @@ fn share(figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
     }
 }
 
-/// The norm of the hypergradient, or of what methods return instead, with its standard error, on a logarithmic axis.
+/// The norm of the hypergradient, or of the update that methods return instead, with its standard error, on a
+/// logarithmic axis.
 pub fn hypergradient(runs: &[Named], returned: &str) -> Option<Figure> {
     let norms = |history: &History| history.points(|row| row.hypergradient_norm);
     let mut plot = quantity(&format!("Norm of the {returned}"), runs, norms)?;
@@ -243,7 +244,7 @@ pub fn hypergradient(runs: &[Named], returned: &str) -> Option<Figure> {
     Some(Figure::plot("hypergradient", plot))
 }
 
-/// What was seen beside the hypergradient, where it was looked for.
+/// The diagnostics at the iterations that have them.
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
     let horizon = |history: &History| history.points(|row| row.diagnostics.horizon);

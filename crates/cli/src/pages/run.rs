@@ -38,7 +38,7 @@ impl Page {
 fn figures(runs: &[lambda::Named]) -> Vec<Figure> {
     let histories: Vec<plots::Named> = runs.iter().map(|(name, run)| (*name, &run.history)).collect();
     let mut all = plots::losses_and_measures(&histories);
-    // Of one run λ stands after the losses, where nobody has to look for it.
+    // For a single run, λ follows the losses, so that it is easy to find.
     let at = if runs.len() == 1 { all.len().min(1) } else { all.len() };
     all.splice(at..at, lambda::figures(runs));
     all.extend(plots::hypergradient(&histories, &returned(runs)));
@@ -52,7 +52,7 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
     let time = run.seconds().map_or(String::new(), |s| format!(" in {}", duration(s)));
     let done = counted(u64::from(run.iterations()), "outer iteration");
     let about = format!("The task: {}.\n\nThe method: {method}.", run.task.summary());
-    // What stands between backticks is set as code, and a note may have one of them.
+    // Text between backticks is set as code, and a note may contain a single one.
     let note = config.about.note.replace('`', "'");
     let about = if note.is_empty() { about } else { format!("{about}\n\n{note}") };
     let called = std::iter::once(&config.about.name).chain(&config.about.tags).filter(|word| !word.is_empty());
@@ -82,14 +82,14 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
     }
 }
 
-/// The device, where it is not the usual one, and what products were rounded to, where they were.
+/// The device and the precision of products, if they are not the usual ones.
 fn where_and_how(config: &Config) -> String {
     let device = if config.device == Device::Cpu { String::new() } else { format!(" · on {}", config.device) };
     let rounded = config.precision != Precision::Full;
     device + &if rounded { format!(" · products in {}", config.precision) } else { String::new() }
 }
 
-/// What a run found, one number per row.
+/// The results of a run, one number per row.
 fn numbers(run: &RunRecord) -> Table {
     let mut rows = vec![];
     let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
@@ -131,7 +131,7 @@ fn compared(baselines: &Baselines) -> Table {
     Table { columns, rows: baselines.rows.iter().map(row).collect(), caption }
 }
 
-/// What the methods of these runs return.
+/// The output of these runs' methods, in words.
 fn returned(runs: &[lambda::Named]) -> String {
     let mut names: Vec<String> = vec![];
     for (_, run) in runs {
@@ -154,7 +154,7 @@ pub fn named(oracles: &Oracles) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// What a run cost.
+/// The costs of a run.
 fn costs(run: &RunRecord) -> Table {
     let mut rows = vec![];
     let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
@@ -226,7 +226,7 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
     Table { columns, rows: runs.iter().map(row).collect(), caption: "The runs as numbers".into() }
 }
 
-/// Names that tell runs apart in as few words as possible: what differs of method and seed, or their folders.
+/// Short names that distinguish runs: method and seed if these differ, or else their folders.
 fn names(runs: &[RunRecord]) -> Vec<String> {
     let unique = |names: &Vec<String>| names.iter().enumerate().all(|(i, name)| !names[..i].contains(name));
     let each = |name: &dyn Fn(&RunRecord) -> String| runs.iter().map(name).collect::<Vec<String>>();
@@ -246,7 +246,7 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
     }
     candidates.push(each(&last));
     let paths = each(&|run| run.folder.path().display().to_string());
-    // What is the same in all says nothing, and a name must not hide that two runs differ in more than it tells.
+    // A part that all names share says nothing, and a name must not hide further differences between two runs.
     let silent = |names: &Vec<String>| {
         let same_seed = runs.iter().all(|run| run.config.seed == runs[0].config.seed);
         let same_method = runs.iter().all(|run| run.method() == runs[0].method());
@@ -260,8 +260,8 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
     })
 }
 
-/// What a page shows of these runs, without what their tasks draw themselves: of one run its numbers, figures, cost and configuration, of
-/// several a table and a curve for each.
+/// The sections of a page on these runs, without the tasks' own drawings. One run has its numbers, figures, cost and
+/// configuration; several have a table and a curve each.
 pub fn sections(runs: Vec<(String, RunRecord)>, registry: &Registry) -> Vec<Section> {
     let named: Vec<lambda::Named> = match &runs[..] {
         [(_, run)] => vec![("", run)],

@@ -1,4 +1,4 @@
-//! What a study leaves behind: tables for a terminal, rows, and a page with figures.
+//! The output of a study: tables for a terminal, rows, and a page with figures.
 
 use crate::errors::{CliError, Result};
 use crate::pages::plots::{PNG_WIDTH, as_drawing};
@@ -17,9 +17,9 @@ const LONGEST_VALUE: usize = 100;
 pub struct Found {
     /// Its name.
     pub name: String,
-    /// What it is about.
+    /// The title of the study.
     pub title: String,
-    /// What it came to.
+    /// Its findings.
     pub findings: Findings,
 }
 
@@ -83,7 +83,7 @@ impl Found {
     }
 }
 
-/// What a study comes to of which an item failed: its findings without those that are missing, and what is missing.
+/// The findings of a study with failed items, and a warning that names the missing ones.
 pub fn unfinished(
     findings: Option<Findings>,
     done: &Finished,
@@ -99,7 +99,7 @@ pub fn unfinished(
     partial(findings, done, said)
 }
 
-/// What a study comes to of which not all is done: its findings, or a table of what is done where it can make none, after this warning.
+/// The findings of an unfinished study after this warning, or a table of the finished items if it has no findings yet.
 pub fn partial(findings: Option<Findings>, done: &Finished, why: String) -> Findings {
     let mut findings = findings.unwrap_or_else(|| {
         let rows = done.iter().map(|(label, done)| vec![label.to_string(), in_words(done)]).collect();
@@ -148,8 +148,8 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     write_whole(path, Report { title: title.into(), subtitle, sections, footer }.html().as_bytes())
 }
 
-/// The table for a terminal of this many columns. Where it is too narrow, what is not the number itself is left out,
-/// the least important first.
+/// The table for a terminal of this many columns. If it is too narrow, columns other than the number itself are left
+/// out, the least important first.
 fn fit(table: &Table, columns: usize) -> String {
     let mut table = table.clone();
     for name in ["seconds", "spread (seeds)", "cost", "reference"] {

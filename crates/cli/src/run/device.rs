@@ -7,14 +7,14 @@ use bilevel_graph::Executor;
 use bilevel_run::Device;
 use std::sync::Arc;
 
-/// What `--device` says, where it was given.
+/// The device of `--device`, if given.
 pub fn asked(argument: Option<&str>) -> Result<Option<Device>> {
     let device = argument.map(str::parse).transpose();
     device.map_err(|reason: String| CliError::Usage(format!("--device: {reason}")))
 }
 
 /// The device itself, known to be usable: `auto` is resolved, and the choice is printed to standard error. An error
-/// says what is missing.
+/// names the missing library.
 pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     let (found, why) = match device {
         Device::Cpu => return Ok(device),
@@ -30,7 +30,8 @@ pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     Ok(found)
 }
 
-/// Its executor; this many threads on the processor, 0 for one for each core. Where a launcher started several ranks, they compute together.
+/// Its executor, with this many threads on the CPU; 0 is one per core. If a launcher started several ranks, they
+/// compute together.
 pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
     let alone: Arc<dyn Executor> = match settled(device, true)? {
         Device::Cuda(number) => gpu::executor(number)?,

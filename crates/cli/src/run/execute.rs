@@ -1,4 +1,4 @@
-//! One run, from a configuration to a folder with a result: what `run`, `resume` and studies share.
+//! One run, from a configuration to a folder with a result, shared by `run`, `resume` and studies.
 
 use crate::config::errors::ConfigError;
 use crate::config::text::to_toml;
@@ -30,15 +30,16 @@ fn with_key(error: bilevel::Error) -> CliError {
     }
 }
 
-/// Draws a run. A report can be drawn again, and what was found is kept already: that it cannot be drawn is only said.
+/// Draws the report of a run. A failure is only a warning, because the results are on disk and a report can be drawn
+/// again.
 pub fn report(folder: &RunFolder, registry: &Registry) {
     if let Err(error) = pages::run::write_one(folder, registry) {
         crate::complain(&format!("the run has no report: {error}"));
     }
 }
 
-/// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
-/// be written is an error that says what to do; its folder is left so that it can be resumed.
+/// Runs a configuration in its folder, from the beginning or from its last checkpoint. A run that is stopped, diverges
+/// or cannot be written is an error that says what to do; its folder is left so that it can be resumed.
 pub fn execute(
     config: &Config,
     registry: &Registry,
@@ -114,7 +115,7 @@ fn follow(
     }
 }
 
-/// The same for a run of its own, which is drawn, however it ended; one whose files can no longer be written has said so.
+/// Like [`execute`], and draws the run however it ended, unless its files could no longer be written.
 pub fn execute_and_draw(
     config: &Config,
     registry: &Registry,

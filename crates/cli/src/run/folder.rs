@@ -1,14 +1,14 @@
-//! The folder of a run: what is in it, where a new one goes, and files that are whole or not there.
+//! The folder of a run: its files, the place of a new one, atomic writes, and clean-up after a kill.
 //!
 //!   config.toml          the configuration, with every key
 //!   metrics.jsonl        one line per outer iteration
-//!   checkpoint/          what a resumed run continues from
-//!   result.json          what a finished run found
-//!   provenance.json      what computed it: version, command line, device and dates of every process
+//!   checkpoint/          the state that a resumed run continues from
+//!   result.json          the results of a finished run
+//!   provenance.json      its origin: version, command line, device and dates of every process
 //!   lambda.safetensors   the hyperparameters it found
-//!   theta.safetensors    the parameters at the end, where they were asked for
-//!   report.html, plots/  the same for people
-//!   tensorboard/         event files, where they were asked for
+//!   theta.safetensors    the parameters at the end, if requested
+//!   report.html, plots/  the report and its figures
+//!   tensorboard/         event files, if requested
 
 use crate::config::entries::Entry;
 use crate::config::errors::{ConfigError, Instead, Place, Wrong};
@@ -31,9 +31,9 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// For a new run: where the user says, or `runs/TASK-METHOD-sSEED` under the current folder, with a number where
-    /// that is taken. A folder that holds a run or anything else is refused. Only a folder under `runs` is made already, so
-    /// that no other run takes it.
+    /// Chooses the folder of a new run: the user's, or `runs/TASK-METHOD-sSEED` under the current folder, with a number
+    /// if that is taken. Refuses a folder that holds anything. Creates only a folder under `runs`, so that no other run
+    /// takes it.
     pub fn for_new_run(out: Option<&Path>, config: &Config) -> Result<Self> {
         if let Some(path) = out {
             let folder = RunFolder { path: path.to_path_buf() };
@@ -57,7 +57,7 @@ impl RunFolder {
         Err(CliError::Occupied(runs.join(name)))
     }
 
-    /// Takes a folder under `runs` away again if nothing came to be in it.
+    /// Removes a folder under `runs` again if it is still empty.
     pub fn remove_if_empty(&self) {
         if std::fs::remove_dir(&self.path).is_ok()
             && let Some(above) = self.path.parent()
@@ -66,12 +66,12 @@ impl RunFolder {
         }
     }
 
-    /// At this path, whatever is there.
+    /// The folder at this path, without a check of its contents.
     pub fn at(path: &Path) -> Self {
         RunFolder { path: path.to_path_buf() }
     }
 
-    /// Of a run that is there.
+    /// The folder of an existing run.
     pub fn of_run(path: &Path) -> Result<Self> {
         let folder = RunFolder { path: path.to_path_buf() };
         std::fs::metadata(path).map_err(|error| CliError::file("open", path, &error))?;
@@ -82,7 +82,7 @@ impl RunFolder {
         }
     }
 
-    /// True where a run was killed before it had its configuration written: no more is there than what comes before.
+    /// Returns true if a run was killed before its configuration was written: the folder has only earlier files.
     fn is_not_begun(&self) -> bool {
         let only = |folder: &Path, known: &[&str]| {
             entries_of(folder).is_ok_and(|names| names.iter().all(|name| known.iter().any(|known| name == known)))
@@ -90,7 +90,7 @@ impl RunFolder {
         only(&self.path, &["checkpoint"]) && only(&self.checkpoints(), &["lock", "configuration"])
     }
 
-    /// Clears away what a kill left half-written.
+    /// Removes partly written files.
     pub fn clean(&self) -> Result<()> {
         clean(&self.path)?;
         clean(&self.plots())
@@ -98,7 +98,7 @@ impl RunFolder {
 
     fn holds_run(&self) -> bool {
         let saved = match Checkpoints::new(self.checkpoints()).newest() {
-            // Where nothing can be read there is nothing to lose.
+            // If no checkpoint is readable, there is nothing to lose.
             Ok(None) | Err(bilevel::Error::Checkpoint(CheckpointError::Io { .. })) => false,
             // A checkpoint that is damaged is a checkpoint all the same.
             _ => true,
@@ -126,17 +126,17 @@ impl RunFolder {
         self.path.join("checkpoint")
     }
 
-    /// What the run was begun with and where it was last run, so that a configuration changed since is noticed.
+    /// The hash of the run's configuration and its last device, so that later changes are noticed.
     pub fn path_hash_file(&self) -> PathBuf {
         self.checkpoints().join("configuration")
     }
 
-    /// Says beside the checkpoints what they are of and where they are made.
+    /// Records the run's hash and device next to the checkpoints.
     pub fn mark(&self, config: &Config) -> Result<()> {
         write_whole(&self.path_hash_file(), format!("{} {}\n", config.path_hash(), config.device).as_bytes())
     }
 
-    /// What the run was begun with, and where it was last run; nothing where it cannot be read.
+    /// The run's hash and last device; `None` if they cannot be read.
     fn marked(&self) -> Option<(String, Option<Device>)> {
         let bytes = read_settings(&self.path_hash_file()).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -144,13 +144,13 @@ impl RunFolder {
         let (begun, device) = match words[..] {
             [begun] => (begun, None),
             [begun, device] => device.parse().map_or(("", None), |device| (begun, Some(device))),
-            // What was damaged is of no run.
+            // A damaged mark belongs to no run.
             _ => ("", None),
         };
         Some((begun.to_string(), device))
     }
 
-    /// Where the run was last run, where that is known.
+    /// The last device of the run, if known.
     pub fn device(&self) -> Option<Device> {
         self.marked()?.1
     }
@@ -163,7 +163,7 @@ impl RunFolder {
             Some((_, Some(was))) if was != config.device => {
                 Err(CliError::OtherDevice { path: self.path.clone(), was, now: config.device })
             }
-            // Where it cannot be read, the checkpoints have their own means to tell runs apart.
+            // If it cannot be read, the checkpoints themselves identify their run.
             _ => Ok(()),
         }
     }
@@ -236,7 +236,7 @@ pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
     Ok(())
 }
 
-/// True for a file, and for a folder with something in it; what a kill left half-written does not count.
+/// True for a file, and for a folder with something in it; partly written files do not count.
 pub fn is_taken(path: &Path) -> bool {
     match entries_of(path) {
         Ok(names) => !names.is_empty(),
@@ -250,7 +250,7 @@ fn entries_of(path: &Path) -> std::io::Result<Vec<OsString>> {
     Ok(names.collect::<std::io::Result<Vec<_>>>()?.into_iter().filter(|name| !is_unfinished(name)).collect())
 }
 
-/// Clears away what a kill left half-written in a folder of ours.
+/// Removes partly written files in a folder of ours.
 pub fn clean(folder: &Path) -> Result<()> {
     remove_unfinished(folder).map_err(|error| CliError::file("clean up", folder, &error))
 }

@@ -35,7 +35,7 @@ thread_local! {
     static HELD: RefCell<Held> = RefCell::default();
 }
 
-/// The GPU with this number, in a queue of this thread's own: what several threads ask of it runs side by side.
+/// The GPU with this number, with one queue per thread, so that the work of several threads runs concurrently.
 fn opened(number: usize) -> Result<Cuda> {
     let idle = || {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);

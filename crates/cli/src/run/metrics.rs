@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 /// are of.
 pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
-    // It will be written again, which nothing but a regular file allows.
+    // It will be rewritten, so it must be a regular file.
     refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
     let file = match open_regular(&path) {
         Ok(file) => file,
@@ -65,10 +65,10 @@ impl Recorder {
         Recorder { folder, config, text, provenance, lines, events: None }
     }
 
-    /// Writes what a run leaves before its first iteration, after so many that are done: enough to resume it.
+    /// Writes everything that a resume needs before the first iteration, after this many finished ones.
     pub fn begin(&mut self, done: u32) -> Result<()> {
         self.folder.clean()?;
-        // What cannot be written at the end is better known at the beginning.
+        // Files that cannot be written are better refused now than at the end.
         for path in [self.folder.result_file(), self.folder.lambda_file()] {
             refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
         }
@@ -76,8 +76,7 @@ impl Recorder {
         write_whole(&self.folder.config_file(), self.text.as_bytes())?;
         self.provenance.resumed_after = Some(done);
         provenance::write(self.folder.path(), &self.provenance)?;
-        // What is to be found again is not kept: the result of another wish or of iterations that will be done again, and their
-        // lines.
+        // Results of other requests, and results and lines of iterations that will be repeated, are not kept.
         let had = read_result(&self.folder).ok();
         if had.is_some_and(|had| had.config_hash != self.config.hash() || had.iterations > done) {
             let path = self.folder.result_file();

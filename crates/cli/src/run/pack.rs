@@ -1,7 +1,8 @@
 //! A study in a few files, to be carried to another machine and back: a tar.gz archive in parts below 16 MB.
 //!
-//! Of an item that is done it has what its rows are made of; of one that is not, its newest checkpoint as well. Pages, figures, older
-//! checkpoints and most lines of long metrics of runs that are done stay behind. `cat NAME.tar.gz.* | tar xz` unpacks it without this command.
+//! It holds the files behind a finished item's rows, and the newest checkpoint of an unfinished item. Pages, figures,
+//! older checkpoints and most lines of finished runs' long metrics are left out. `cat NAME.tar.gz.* | tar xz` unpacks
+//! it without this command.
 //!
 //! Unpacking never undoes work: an item gives way only to one that is further.
 
@@ -21,14 +22,14 @@ use std::path::{Component, Path, PathBuf};
 pub const PART: usize = 15 << 20;
 /// Metrics of a run that is done and has more bytes than this are thinned: those of some 10 000 iterations.
 const LONG_METRICS: u64 = 4 << 20;
-/// Lines that are left of them, beside those with measures.
+/// Lines to keep, in addition to those with measures.
 const LINES: usize = 1000;
 const METRICS: &str = "metrics.jsonl";
 /// The most bytes a file in an archive may have; a checkpoint of the largest network here has a tenth.
 const LARGEST: u64 = 4 << 30;
-/// What the parts are called, before their number.
+/// The name of the parts, before their number.
 const NAME: &str = "study.tar.gz.";
-/// Files of an item that its rows are made of.
+/// Files of an item that its rows are computed from.
 const KEPT: [&str; 7] = [
     "config.toml",
     "result.json",
@@ -42,7 +43,7 @@ const KEPT: [&str; 7] = [
 const UNFINISHED: &str = "partial.";
 /// Those that say an item is done.
 const ENDS: [&str; 2] = ["result.json", "measurement.json"];
-/// Of the study itself.
+/// Files of the study itself.
 const STUDY_FILES: [&str; 3] = ["study.toml", "provenance.json", "rows.jsonl"];
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> CliError {
@@ -84,7 +85,7 @@ pub fn pack(study: &Path, to: &Path) -> Result<usize> {
     Ok(parts.count)
 }
 
-/// Metrics without most of the lines that no row is made of: those with measures, the one of the least outer loss and the last stay.
+/// Thins metrics: lines with measures, the line of the least outer loss and the last one stay, and a few others.
 fn thinned(text: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let every = lines.len().div_ceil(LINES).max(1);
@@ -102,7 +103,7 @@ fn thinned(text: &[u8]) -> Vec<u8> {
     kept.flat_map(|(_, line)| line.iter().copied()).collect()
 }
 
-/// How a line with measures has them, and where one has its outer loss.
+/// The text that marks measures in a line, and the text before its outer loss.
 const MEASURES: &[u8] = b"\"measures\":{\"";
 const LOSS: &[u8] = b"\"outer_loss\":";
 
@@ -180,7 +181,7 @@ fn names(folder: &Path) -> Result<Vec<PathBuf>> {
     read().map_err(failed("list", folder))
 }
 
-/// Takes a study from the parts in a folder; nothing where there are none. The answer is how many items were taken.
+/// Unpacks a study from the parts in a folder, if there are any. Returns the number of unpacked items.
 pub fn unpack(from: &Path, study: &Path) -> Result<usize> {
     let paths: Vec<PathBuf> = (1..).map(|number| part(from, number)).take_while(|path| path.is_file()).collect();
     if paths.is_empty() {
@@ -209,7 +210,7 @@ pub fn unpack(from: &Path, study: &Path) -> Result<usize> {
     let mut folders: Vec<&Path> =
         wanted.iter().map(|item| item.as_path()).filter(|item| !item.as_os_str().is_empty()).collect();
     for folder in &folders {
-        // What is there is behind what comes.
+        // The existing item is behind the packed one.
         match std::fs::remove_dir_all(study.join(folder)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(CliError::file("replace", &study.join(folder), &error));
@@ -264,13 +265,13 @@ fn visit(
             }
             visit(path, &mut entry)?;
         }
-        // To the end, where the checksum is.
+        // Reads to the end, because the checksum is there.
         std::io::copy(&mut stream, &mut std::io::sink()).map(|_| ())
     };
     read().map_err(|error| format!("{error}; copy all its parts again"))
 }
 
-/// The files of an item that is there.
+/// The files of an existing item.
 fn item_files(folder: &Path) -> Vec<(PathBuf, u64)> {
     let sized = |path: PathBuf| {
         let bytes = std::fs::metadata(&path).ok().filter(|data| data.is_file())?.len();
@@ -294,7 +295,7 @@ fn distance(files: &[(PathBuf, u64)]) -> (u8, String) {
         .filter(|(path, _)| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED)));
     match (newest, partial.map(|(_, bytes)| *bytes).max()) {
         (Some(newest), _) => (2, newest.to_string()),
-        // What a measurement keeps grows.
+        // A measurement's file only grows.
         (None, Some(bytes)) => (2, format!("{bytes:020}")),
         _ => (u8::from(!files.is_empty()), String::new()),
     }
@@ -318,7 +319,7 @@ mod tests {
         write(&study, "study.toml", b"what was asked for");
         write(&study, "done/result.json", b"{}");
         write(&study, "done/report.html", b"a page");
-        // More than two parts of what cannot be compressed.
+        // More than two parts of incompressible bytes.
         let mut state = 1_u64;
         let mut byte = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,7 +1,7 @@
-//! What made a result: version, commit, command line, device and dates, in `provenance.json`.
+//! The origin of a result: version, commit, command line, device and dates, in `provenance.json`.
 //!
-//! It stands beside `result.json`, which is the same for the same run on every machine and every day. Each process that works on a run
-//! adds an entry: the first begins it, others resume it.
+//! It is separate from `result.json`, which is the same for the same run on every machine and every day. Each process
+//! that works on a run adds an entry: the first begins it, others resume it.
 
 use crate::errors::Result;
 use crate::run::folder::{read_settings, write_whole};
@@ -24,7 +24,7 @@ pub struct Provenance {
     pub commit: Option<String>,
     /// Its command line.
     pub command: Vec<String>,
-    /// Where it computed.
+    /// The device of the process.
     pub device: String,
     /// Threads it was allowed on the processor.
     pub threads: usize,
@@ -39,7 +39,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Of this process, which begins now.
+    /// The entry of this process, which begins now.
     pub fn begin(device: impl std::fmt::Display, threads: usize, resumed_after: Option<u32>) -> Self {
         let all = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         Provenance {
@@ -66,7 +66,7 @@ impl Provenance {
     }
 }
 
-/// Where a folder keeps it.
+/// Its path in a folder.
 pub fn file(folder: &Path) -> PathBuf {
     folder.join("provenance.json")
 }
@@ -109,14 +109,14 @@ pub fn write(folder: &Path, entry: &Provenance) -> Result<()> {
     write_whole(&file(folder), text.as_bytes())
 }
 
-/// Completes an entry: its process has ended. What it was about is kept, so that this cannot be written is no reason to fail.
+/// Completes an entry when its process ends. A failure to write it is ignored, because the results are kept.
 pub fn end(folder: &Path, entry: Provenance) {
     if file(folder).is_file() {
         let _ = write(folder, &Provenance { ended: Some(rfc3339(SystemTime::now())), ..entry });
     }
 }
 
-/// The name of the machine, where it costs no more than a file to read.
+/// The name of the machine, if a file has it.
 fn host() -> Option<String> {
     let name =
         std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));

@@ -1,7 +1,7 @@
-//! The ranks of this command, where a launcher started several: rank 0 speaks, and writes; the others follow.
+//! The ranks of this command, if a launcher started several: only rank 0 prints and writes.
 //!
-//! What fails on every rank alike, such as a setting out of range, is said by rank 0 alone. What fails on one rank ends all of them: it
-//! says its sentence and ends the launch, for the others would wait for it.
+//! An error on all ranks, such as a setting out of range, is printed by rank 0 alone. An error on one rank ends all of
+//! them: that rank prints it and ends the launch, because the others would wait for it.
 
 use crate::errors::{CliError, Result};
 use crate::run::side_by_side::cores;
@@ -10,13 +10,13 @@ use bilevel_ranks::{Launch, Ranks};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// So long a rank waits for rank 0 to say a sentence, before it says its own.
+/// Time that a rank waits for rank 0 to print an error before it prints its own.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static LAUNCH: OnceLock<Option<Launch>> = OnceLock::new();
 static LINK: OnceLock<Link> = OnceLock::new();
 
-/// What the launcher says of this process; none where it was started alone.
+/// The launch that this process belongs to; `None` if it was started alone.
 pub fn launch() -> Option<&'static Launch> {
     LAUNCH.get().and_then(Option::as_ref)
 }
@@ -28,7 +28,7 @@ pub fn detect() -> Result<()> {
     Ok(())
 }
 
-/// Joins the other ranks, where there are any.
+/// Joins the other ranks, if there are any.
 pub fn join() -> Result<()> {
     if let (Some(launch), None) = (launch(), LINK.get()) {
         let _ = LINK.set(launch.join().map_err(bilevel::Error::from)?);
@@ -88,14 +88,14 @@ pub fn agree_on(configuration: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes leave of the other ranks, or ends them where this one alone has failed.
+/// Leaves the other ranks, or ends them if only this one has failed.
 pub fn end(result: &Result<()>) {
     let Some(link) = LINK.get() else { return };
     match result {
         Ok(()) | Err(CliError::Stopped { .. } | CliError::Diverged { .. }) => link.finish(),
         Err(error) => {
             if follows() {
-                // Where all have failed alike, rank 0 says so and ends the others.
+                // If all have failed in the same way, rank 0 prints the error and ends the others.
                 std::thread::sleep(PATIENCE);
                 crate::say_whatever(&format!("rank {}: {error}", link.rank()));
             }
@@ -104,7 +104,7 @@ pub fn end(result: &Result<()>) {
     }
 }
 
-/// What there is to say of the ranks, in a line.
+/// The ranks in one line.
 pub fn described() -> Option<String> {
     let launch = launch()?;
     Some(format!("{} ranks, started by {}", launch.size, launch.launcher))

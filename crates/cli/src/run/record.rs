@@ -15,7 +15,7 @@ use std::path::Path;
 /// All that is known of a run.
 #[derive(Debug)]
 pub struct RunRecord {
-    /// Where it is kept.
+    /// The folder of the run.
     pub folder: RunFolder,
     /// Its configuration.
     pub config: Config,
@@ -30,7 +30,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Of the run in this folder.
+    /// Reads the run in this folder.
     pub fn read(folder: &RunFolder, registry: &Registry) -> Result<Self> {
         let config = folder.config(registry)?;
         let task = registry.read_task(&config.task)?;
@@ -40,7 +40,7 @@ impl RunRecord {
             None => folder.check_unchanged(&config)?,
         }
         let history = match is_there(&folder.metrics_file()) {
-            // Without its metrics a finished run has no curves, but still what it found.
+            // Without its metrics a finished run has no curves, but still has its results.
             false if result.is_some() => History::default(),
             _ => read_history(folder, &config, result.as_ref())?,
         };
@@ -109,7 +109,7 @@ impl RunRecord {
         self.at_end(|result| result.hypergradient_norm, |row| row.hypergradient_norm)
     }
 
-    /// Norm of its standard error, where that was measured.
+    /// Norm of its standard error, if measured.
     pub fn standard_error(&self) -> Option<f64> {
         let last = self.iterations();
         self.history.rows.iter().rev().find(|row| row.iteration == last)?.standard_error
@@ -128,7 +128,7 @@ impl RunRecord {
     /// Why it stopped, or how far it is.
     pub fn state(&self) -> String {
         match &self.result {
-            // Where it diverged; the diagnosis after it stands among the warnings.
+            // The divergence; its diagnosis is among the warnings.
             Some(result) if result.stopped == "diverged" => {
                 result.because.split(':').next().unwrap_or("diverged").to_string()
             }
@@ -165,7 +165,7 @@ impl RunRecord {
         }
     }
 
-    /// λ as images, where its task says how.
+    /// λ as images, if its task defines them.
     pub fn picture(&self) -> Option<(Picture, &LambdaLeaf)> {
         let picture = self.task.picture()?;
         let pixels = picture.panels.checked_mul(picture.rows)?.checked_mul(picture.columns)?;
@@ -173,7 +173,7 @@ impl RunRecord {
         (leaf.values.len() == pixels).then_some((picture, leaf))
     }
 
-    /// Warnings to read before anything else.
+    /// Warnings for the top of the page.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = vec![];
         match &self.result {
@@ -207,7 +207,7 @@ impl RunRecord {
             let name = if name.is_empty() { String::new() } else { format!(".{name}") };
             all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it where it started."));
         }
-        // Of each kind the last: what was wrong at the beginning only has passed.
+        // The last warning of each kind: problems of the beginning alone have passed.
         let looked = self.history.rows.iter().rev().filter(|row| row.diagnostics.curvature.is_some()).take(LAST_LOOKS);
         let mut kinds = vec![];
         for row in looked {
@@ -250,8 +250,8 @@ fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>)
     Ok(history)
 }
 
-/// Whether a result is that of the run as it is now: one that is asked for more iterations is not finished, and one that
-/// diverged went back to its last good state while its metrics kept what came after.
+/// Whether a result belongs to the run in its present state. A run with more requested iterations is unfinished. A
+/// diverged run returned to its last good state, while its metrics kept the later iterations.
 fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
     let goes_on = history.last().is_some_and(|row| row.iteration > result.iterations);
     match result.stopped.as_str() {

@@ -1,4 +1,4 @@
-//! Conducts a study in its folder: items side by side, none of them twice, each from where it stopped.
+//! Conducts a study in its folder: runs items concurrently, skips finished ones, and resumes the others.
 
 use crate::config::text::keys;
 use crate::errors::{CliError, Result};
@@ -21,20 +21,21 @@ use std::io::BufReader;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Items on a GPU at a time. Small networks leave most of it idle, and what does not fit beside others is done again alone.
+/// Items on a GPU at a time. Small networks leave most of it idle, and an item that runs out of memory is retried on
+/// its own.
 const ON_A_GPU: usize = 4;
 
 /// How a study is done.
 pub struct Conductor<'a> {
-    /// What was asked for.
+    /// The requested study.
     pub plan: Plan<'a>,
-    /// Where it is kept.
+    /// The folder of the study.
     pub folder: &'a StudyFolder,
     /// Items at a time; 0 is as many as pay.
     pub jobs: usize,
     /// Parts of the labels of the items to do; all of them if there are none.
     pub only: &'a [String],
-    /// What is done is read, and nothing is computed.
+    /// If true, finished items are read and nothing is computed.
     pub report: bool,
     /// Stops it.
     pub signal: StopSignal,
@@ -45,18 +46,18 @@ pub struct Conductor<'a> {
 /// A measurement as in its file.
 #[derive(Serialize, Deserialize)]
 struct Record {
-    /// What it was taken with.
+    /// The hash of its settings.
     hash: String,
-    /// Where.
+    /// The device that computed it.
     device: Device,
     /// Seconds it took.
     seconds: f64,
-    /// What was found.
+    /// The measured value.
     value: Value,
 }
 
 impl Conductor<'_> {
-    /// Does what is not done yet, and adds all items that are done to these: also those before an error.
+    /// Computes the unfinished items and adds all finished ones to `done`, even if an error follows.
     pub fn conduct(&self, study: &dyn Study, done: &mut Finished) -> Result<()> {
         let conducted =
             conduct(study, &self.plan, done, |item| self.is_wanted(item), |items, done| self.stage(items, done));
@@ -70,8 +71,8 @@ impl Conductor<'_> {
         chosen && (!self.report || self.is_done(item))
     }
 
-    /// Whether the folder has the outcome of an item. A result without its λ is that of a folder somebody changed: the run continues from its
-    /// last checkpoint and writes both.
+    /// Whether the folder has the outcome of an item. A result without its λ means that the folder was changed: the run
+    /// continues from its last checkpoint and writes both.
     fn is_done(&self, item: &Item) -> bool {
         match &item.work {
             Work::Run(_) => {
@@ -88,10 +89,10 @@ impl Conductor<'_> {
         self.progress.expect(items.iter().zip(&weights).map(|(item, weight)| (*weight, self.is_done(item))));
         let mut found: Vec<Option<Result<Done>>> =
             items.iter().map(|item| self.is_done(item).then(|| self.read(item))).collect();
-        // Items that may use all cores share them: one beside the other scales better than threads within one.
+        // Items that may use all cores share them: concurrent items scale better than threads within one.
         let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
         let jobs = if self.jobs == 0 { usual } else { self.jobs };
-        // It may fit where nothing runs beside it.
+        // It may fit if nothing else runs.
         let crowded = |done: &Result<Done>, at_a_time: usize| at_a_time > 1 && lacked_memory(done);
         let work = |number: &usize, at_a_time: usize| {
             if self.signal.is_set() {
@@ -101,7 +102,7 @@ impl Conductor<'_> {
             self.progress.begin(&item.label, weights[*number]);
             let done = self.item(item, threads);
             if done.is_err() && !crowded(&done, at_a_time) {
-                // The others stop where they are; they can continue later.
+                // The others stop now and can be continued later.
                 self.signal.stop();
             }
             Some(done)
@@ -123,7 +124,7 @@ impl Conductor<'_> {
         self.take(items, found, finished)
     }
 
-    /// Adds what was found to what is finished; an error for an item that failed, or for those that are missing.
+    /// Adds the outcomes to the finished items; returns an error for a failed item, or for missing ones.
     fn take(&self, items: &[Item], found: Vec<Option<Result<Done>>>, finished: &mut Finished) -> Result<()> {
         let (mut failed, mut missing) = (None, vec![]);
         for (Item { label, .. }, one) in items.iter().zip(found) {
@@ -136,7 +137,7 @@ impl Conductor<'_> {
         }
         let path = self.folder.path().to_path_buf();
         match failed {
-            // What was asked for cannot be; nothing failed.
+            // The request is impossible; no item failed.
             Some((_, error)) if error.is_a_refusal() => Err(error),
             Some((item, error)) => Err(CliError::Item { item, error: Box::new(error), missing, path }),
             None if !missing.is_empty() => Err(CliError::StoppedStudy { path, done: self.progress.counts().0 }),
@@ -208,7 +209,7 @@ impl Conductor<'_> {
         };
         let began = Instant::now();
         let taken = measure.take(&place);
-        // What comes after the signal was set may be half of it.
+        // A measurement that ends after the signal may be incomplete.
         if self.signal.is_set() {
             return Err(CliError::StoppedStudy { path: self.folder.path().to_path_buf(), done: 0 });
         }
@@ -256,7 +257,7 @@ impl Conductor<'_> {
         self.finished(&folder, config, result)
     }
 
-    /// A run with what is in its folder.
+    /// A finished run with the contents of its folder.
     fn finished(&self, folder: &RunFolder, config: &Config, result: RunResult) -> Result<Done> {
         let file = open_regular(&folder.metrics_file()).ok();
         let history = file.and_then(|file| History::parse(BufReader::new(file)).ok()).unwrap_or_default();

@@ -1,10 +1,10 @@
 //! The folder of a study.
 //!
-//!   study.toml        what was asked for
-//!   provenance.json   what computed it: version, command line, device and dates of every process
+//!   study.toml        the request
+//!   provenance.json   its origin: version, command line, device and dates of every process
 //!   ITEM/             a folder for every item: that of a run, or one with `measurement.json`
 //!   rows.jsonl        one line per number, written when all is done
-//!   report.html       the same for people, with tables and figures
+//!   report.html       tables and figures on one page
 //!   plots/            every figure as SVG and PNG
 
 use crate::errors::{CliError, Result};
@@ -25,8 +25,8 @@ pub struct StudyFolder {
 }
 
 impl StudyFolder {
-    /// Where the user says, or under `runs`: the folder of this name in which the same was asked for and not finished, or else
-    /// one that is not there yet, with a number where the name is taken.
+    /// Chooses the user's folder, or one under `runs`: the unfinished folder of the same request and name, otherwise a
+    /// new one, with a number if the name is taken.
     pub fn choose(out: Option<&Path>, name: &str, asked: &str) -> Result<PathBuf> {
         if let Some(path) = out {
             refuse_foreign(path, "study", path.join(MARK).is_file())?;
@@ -40,7 +40,7 @@ impl StudyFolder {
         paths.find(is_free).ok_or_else(|| CliError::Usage("there is no free name under runs".into()))
     }
 
-    /// Makes the folder, says in it what it is for, and clears away what a kill left half-written in it.
+    /// Makes the folder, records its request, and removes partly written files.
     pub fn begin(path: &Path, asked: &str) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|error| CliError::file("make", path, &error))?;
         let lock = File::open(path).ok();

@@ -1,7 +1,7 @@
 //! How far a study is: items that are done, parts of those that are being done, and the time left.
 //!
-//! Items are weighed by their work, in gradient steps. What lay behind an item when this command took it up is no work of this command, so
-//! that the time left is judged by what was done since:
+//! Items are weighted by their work, in gradient steps. Work that an item had behind it when this command resumed it
+//! does not count, so that the time left is estimated from the work done since:
 //!
 //!   left = elapsed · (total − done) / (done − done before)
 
@@ -49,7 +49,7 @@ impl Seen {
         self.weight() / self.total_weight.max(f64::MIN_POSITIVE)
     }
 
-    /// Seconds left, judged by what was done in this many.
+    /// Seconds left, estimated from the work done in this many.
     fn left(&self, elapsed: f64) -> Option<f64> {
         let worked = self.weight() - self.before;
         let known = worked > LEAST_SHARE * self.total_weight;
@@ -109,7 +109,7 @@ impl StudyProgress {
         });
     }
 
-    /// An item goes on from where an earlier command left it.
+    /// Resumes an item at the part that an earlier command reached.
     fn resume(&self, label: &str, part: f64) {
         self.change(|seen| {
             if let Some(item) = seen.current.iter_mut().find(|item| item.label == label) {
@@ -151,7 +151,7 @@ impl StudyProgress {
     }
 }
 
-/// The weights of items: that of a measurement is the mean of the runs beside it.
+/// The weights of items: that of a measurement is the mean of the study's runs.
 pub fn weights(items: &[Item]) -> Vec<f64> {
     let known: Vec<f64> = items.iter().filter_map(Item::weight).collect();
     let mean = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
@@ -164,7 +164,7 @@ pub struct Teller {
     pub label: String,
     /// Its last iteration.
     pub until: u32,
-    /// Where it is told.
+    /// The progress of the study to update.
     pub progress: Arc<StudyProgress>,
 }
 

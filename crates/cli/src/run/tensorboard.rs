@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// TensorBoard looks every few seconds; what a run writes is on the disk as often.
+/// TensorBoard reads every few seconds, so events are flushed about as often.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The event file of one run, or of one part of it: each resumption begins a file of its own, and TensorBoard joins them.
+/// The event file of one run, or of one part of it: each resumption begins a new file, and TensorBoard joins them.
 pub struct TensorBoard {
     file: EventFile,
     path: PathBuf,
@@ -52,7 +52,7 @@ impl TensorBoard {
     }
 }
 
-/// All numbers of an iteration with their names in TensorBoard, where a slash makes groups.
+/// All numbers of an iteration with their names in TensorBoard, in which a slash separates groups.
 fn scalars(line: &Map<String, Value>) -> Vec<(String, f64)> {
     let own = TAGS.iter().filter_map(|(name, tag)| Some((tag.to_string(), line.get(*name)?.as_f64()?)));
     let grouped = ["measures", "diagnostics"].into_iter().flat_map(|group| {
@@ -62,7 +62,7 @@ fn scalars(line: &Map<String, Value>) -> Vec<(String, f64)> {
     own.chain(grouped).collect()
 }
 
-/// What a number of an iteration is called.
+/// The name of each number in TensorBoard.
 const TAGS: &[(&str, &str)] = &[
     ("outer_loss", "loss/outer"),
     ("inner_loss", "loss/inner"),

@@ -4,7 +4,7 @@ use super::Overview;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Keys that say where and how a run is done, or that have a column of their own.
+/// Returns true for keys of the machine, and for those that have their own column.
 fn is_left_out(key: &str) -> bool {
     ["threads", "data", "device", "held_out.compare", "start.checksum", "task.name", "method.name", "outer.iterations"]
         .contains(&key)
@@ -12,9 +12,9 @@ fn is_left_out(key: &str) -> bool {
         || key.starts_with("metrics.")
 }
 
-/// Of each run the settings in which it differs from another one of the same task and method, as `rate=0.1`.
+/// The settings in which each run differs from another one of the same task and method, as `rate=0.1`.
 pub fn differences(runs: &[Overview]) -> Vec<Vec<String>> {
-    // Of the runs of a task and a method: the first value of every key, and the keys that differ.
+    // For each task and method: the first value of every key, and the keys that differ.
     let mut first: HashMap<(&str, &str, &str), &Value> = HashMap::new();
     let mut differ: HashSet<(&str, &str, &str)> = HashSet::new();
     for run in runs {

@@ -1,4 +1,5 @@
-//! What a list says of a run, read from its folder without the task: configuration, result, provenance, the last line of its metrics.
+//! The entry of a run in a list, read from its folder without the task: configuration, result, provenance, the last
+//! line of its metrics.
 //!
 //! Each of these files is whole at any moment, or cut at the last end of a line, so a run may be at work while it is read.
 
@@ -47,7 +48,7 @@ impl Status {
     }
 }
 
-/// What a list says of a run.
+/// The entry of a run in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview {
     /// The folder, below the one that was searched and with `/` between its parts.
@@ -66,7 +67,7 @@ pub struct Overview {
     pub note: String,
     /// How it stands.
     pub status: Status,
-    /// Why it stopped, or what is wrong with its files.
+    /// Why it stopped, or the damage of its files.
     pub because: String,
     /// Iterations that are done.
     pub iterations: u32,
@@ -86,13 +87,13 @@ pub struct Overview {
     pub seconds: Option<f64>,
     /// All keys of its configuration but those about name, tags and note.
     pub settings: Map<String, Value>,
-    /// Where it is.
+    /// The folder of the run.
     #[serde(skip)]
     pub path: PathBuf,
 }
 
 impl Overview {
-    /// Of the run in this folder, which was found below `root`.
+    /// Reads the run in this folder, which was found below `root`.
     pub fn read(path: &Path, root: &Path) -> Self {
         let mut overview = Overview::empty(Overview::name_of(path, root), path.to_path_buf());
         if let Err(why) = overview.fill() {
@@ -101,7 +102,7 @@ impl Overview {
         overview
     }
 
-    /// What the run in this folder is called, which was found below `root`.
+    /// The name of the run in this folder, which was found below `root`.
     pub fn name_of(path: &Path, root: &Path) -> String {
         let below = path.strip_prefix(root).unwrap_or(path);
         let parts: Vec<String> = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -132,7 +133,7 @@ impl Overview {
         }
     }
 
-    /// Reads the files; the answer is what is wrong with them.
+    /// Reads the files; the error describes their damage.
     fn fill(&mut self) -> std::result::Result<(), String> {
         let folder = RunFolder::at(&self.path);
         self.configuration(&folder)?;
@@ -248,7 +249,7 @@ impl Overview {
     }
 }
 
-/// The keys that every run has beside its configuration and measures.
+/// The keys that every run has in addition to its configuration and measures.
 pub const KEYS: [&str; 14] = [
     "run",
     "task",

@@ -24,7 +24,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Of a text such as `status=finished`, `seed!=0` or `outer_loss<0.1`.
+    /// Parses a text such as `status=finished`, `seed!=0` or `outer_loss<0.1`.
     pub fn parse(text: &str) -> Result<Self> {
         let relations = [("!=", Relation::IsNot), ("=", Relation::Is), ("<", Relation::Below), (">", Relation::Above)];
         let first = relations.iter().filter_map(|(sign, relation)| Some((text.find(sign)?, *sign, *relation)));
@@ -86,7 +86,7 @@ pub fn check_key(flag: &str, key: &str, runs: &[Overview]) -> Result<()> {
     Err(CliError::Usage(format!("{flag} {key}: no run has this key; {instead}")))
 }
 
-/// Two values in their order; what is missing comes last.
+/// Compares two values; a missing one comes last.
 pub fn order(a: &Option<Value>, b: &Option<Value>) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// The folder is looked at this often at most, however many clients ask.
 const REST: Duration = Duration::from_millis(500);
 
-/// Length and time of change of each file that a list is made of; one that is not there has none.
+/// Length and modification time of each file that a list depends on; `None` for a missing file.
 pub type Stamp = [Option<(u64, SystemTime)>; 4];
 
-/// What identifies the state of a run's files.
+/// Identifies the state of a run's files.
 pub fn stamp(folder: &Path) -> Stamp {
     ["config.toml", "metrics.jsonl", "result.json", "provenance.json"].map(|name| {
         let data = folder.join(name).metadata().ok()?;
@@ -55,7 +55,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Of the runs below this folder.
+    /// The catalogue of the runs below this folder.
     pub fn new(root: &Path) -> Self {
         Catalogue { root: root.to_path_buf(), state: Mutex::default() }
     }

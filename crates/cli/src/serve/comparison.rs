@@ -1,4 +1,4 @@
-//! What the page shows of a selection of runs: the sections of a report, from metrics that are thinned and may still grow.
+//! The page of a selection of runs: the sections of a report, from metrics that are thinned and may still grow.
 
 use super::catalogue::Known;
 use super::curves::Curves;
@@ -55,7 +55,7 @@ fn distinct(title: String, others: &[(String, RunRecord)]) -> String {
     std::iter::once(title.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(title)
 }
 
-/// A run as a report has it, and what is wrong with its metrics.
+/// A run in the form of a report, and the damage of its metrics.
 fn record(overview: &Overview, curves: &Curves, registry: &Registry) -> Result<(RunRecord, Option<String>), String> {
     let folder = RunFolder::at(&overview.path);
     let said = |error: crate::errors::CliError| error.to_string();

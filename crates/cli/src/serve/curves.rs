@@ -1,7 +1,7 @@
-//! The metrics of runs, thinned while they are read, and read on from where the last look ended.
+//! The metrics of runs, thinned while they are read; each read continues after the last one.
 //!
-//! Of long runs one line in 2ᵏ is kept, where k grows as the run does, so that the memory for a run is bounded. In each stretch of 2ᵏ
-//! iterations a line with measures is preferred to one without. Lines are kept whole or not at all.
+//! Long runs keep one line in 2ᵏ, where k grows with the run, so that the memory for a run is bounded. In each stretch
+//! of 2ᵏ iterations a line with measures is preferred to one without. Lines are kept whole or not at all.
 
 use bilevel::files::whole_file::open_regular;
 use bilevel::observers::LONGEST_LINE;
@@ -21,17 +21,17 @@ const MOST_RUNS: usize = 32;
 struct Thinned {
     /// Tells the file from one that was put in its place.
     identity: u64,
-    /// Where the last whole line ended.
+    /// The end of the last complete line.
     offset: u64,
     /// Iterations in a stretch.
     stride: u32,
     rows: Vec<IterationRow>,
     last: Option<IterationRow>,
-    /// What is wrong with the file, if something is.
+    /// The damage of the file, if any.
     damage: Option<String>,
 }
 
-/// What tells a file from one that was put in its place: no system but Unix says.
+/// Distinguishes a file from a replacement; only Unix has such an identity.
 #[cfg(unix)]
 fn identity(data: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(data)
@@ -111,7 +111,7 @@ impl Thinned {
 pub struct Curves(Mutex<Vec<(PathBuf, Arc<Mutex<Thinned>>)>>);
 
 impl Curves {
-    /// The metrics of a run as they are now, and what is wrong with them.
+    /// The present metrics of a run, and their damage.
     pub fn of(&self, folder: &Path) -> (History, Option<String>) {
         let kept = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

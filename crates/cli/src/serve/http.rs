@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the rest of a request is read and thrown away after its response.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, PartialEq)]
 pub struct Request {
     /// The path, without its query.
@@ -35,25 +35,25 @@ pub struct Request {
 /// Why a request has no answer.
 #[derive(Debug, PartialEq)]
 pub enum Refusal {
-    /// Nobody waits for one.
+    /// No client waits for a response.
     Silent,
     /// A status and a sentence.
     Because(u16, &'static str),
 }
 
-/// What is sent back.
+/// The response to a client.
 #[derive(Clone, Debug)]
 pub struct Response {
     code: u16,
     kind: &'static str,
-    /// What a browser may do with it.
+    /// The content security policy of the response.
     policy: &'static str,
     version: Option<String>,
     length: usize,
     body: Arc<Vec<u8>>,
 }
 
-/// For pages: only what this server sends, and no scripts but files.
+/// For pages: only content of this server, and only scripts in files.
 const OWN: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                    base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 /// For the report of a run, which holds its style and script, and may reach nothing, not even this server.
@@ -71,7 +71,7 @@ impl Response {
         Response { policy, ..self }
     }
 
-    /// The same with the version of what it shows; if the client has that already, it is told so instead.
+    /// Adds the version of the content; a client that already has it gets status 304 instead.
     pub fn versioned(self, version: String, request: &Request) -> Self {
         if request.known.as_deref() == Some(&version) {
             return Response { code: 304, version: Some(version), length: 0, body: Arc::default(), ..self };
@@ -240,7 +240,7 @@ pub fn write(stream: &mut TcpStream, response: &Response) {
     close(stream);
 }
 
-/// Tells a client that too many others wait. What fits into the buffer of the system is sent, and nothing is waited for.
+/// Tells a client that the server is busy. Sends only what fits into the system's buffer, without waiting.
 pub fn busy(mut stream: TcpStream) {
     let response = Response::refusal(503, "too many requests at a time; try again");
     if stream.set_nonblocking(true).is_ok() {
@@ -248,7 +248,7 @@ pub fn busy(mut stream: TcpStream) {
     }
 }
 
-/// Closes a connection so that what was sent still arrives: a connection closed with unread bytes is reset, and the response lost.
+/// Closes a connection without losing the response: one closed with unread bytes would be reset.
 fn close(stream: &mut TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let until = Instant::now() + LINGER;

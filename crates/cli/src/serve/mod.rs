@@ -43,7 +43,7 @@ impl Server {
         Ok(Server { listener, port })
     }
 
-    /// Where it is found.
+    /// The address of the page.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }

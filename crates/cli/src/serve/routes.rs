@@ -1,4 +1,5 @@
-//! The addresses of the server and what each shows. No part of an address becomes a path: a run is named, and looked up in the list.
+//! The addresses of the server and their content. No part of an address becomes a path: runs are looked up by name in
+//! the list.
 
 use super::catalogue::{Catalogue, Known};
 use super::comparison::comparison;
@@ -28,13 +29,13 @@ pub struct Site<'a> {
     registry: &'a Registry,
     catalogue: Catalogue,
     curves: Curves,
-    /// Comparisons that were drawn, by what they show; the last one first.
+    /// Drawn comparisons by their selection, the last one first.
     drawn: Mutex<Vec<(String, Arc<Vec<u8>>)>>,
     style: Arc<Vec<u8>>,
 }
 
 impl<'a> Site<'a> {
-    /// Of the runs below this folder.
+    /// Serves the runs below this folder.
     pub fn new(registry: &'a Registry, root: &Path) -> Self {
         let style = Arc::new((bilevel_report::style() + STYLE).into_bytes());
         Site { registry, catalogue: Catalogue::new(root), curves: Curves::default(), drawn: Mutex::default(), style }

@@ -1,4 +1,4 @@
-//! What a sweep found: one line per combination, seeds put together, and which is best.
+//! Results of a sweep: one line per combination, averaged over seeds, and the best of them.
 
 use super::{Sweep, short};
 use bilevel_report::{Column, Table, count, number};
@@ -6,7 +6,7 @@ use bilevel_run::run::RunResult;
 use bilevel_run::spread::Spread;
 use bilevel_run::{Done, Finished, FinishedRun, Row, Verdict};
 
-/// What the best is chosen by, in words: the measure that runs keep the best of, the loss on held-out rows, or the outer loss.
+/// The criterion of the best, in words: the measure of `keep_best`, the loss on held-out rows, or the outer loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criterion {
     /// In words.
@@ -21,7 +21,7 @@ pub struct Group<'a> {
     pub name: String,
     /// The values, in the order of the keys without the seed.
     pub words: Vec<String>,
-    /// Its runs that came to an end, with the names of their folders.
+    /// Its finished runs, with the names of their folders.
     pub runs: Vec<(&'a str, &'a FinishedRun)>,
     /// Runs that diverged, that do not apply, and that it has in all.
     diverged: usize,
@@ -35,7 +35,7 @@ impl Group<'_> {
         Spread::of(&self.runs.iter().filter_map(|(_, run)| pick(run)).collect::<Vec<_>>())
     }
 
-    /// In a word or two, where not all of its runs went well.
+    /// A short note if some of its runs failed.
     fn note(&self) -> String {
         match (self.not_applicable, self.diverged, self.all - self.runs.len()) {
             (_, _, 0) => String::new(),
@@ -47,13 +47,13 @@ impl Group<'_> {
     }
 }
 
-/// What a sweep found.
+/// The results of a sweep.
 pub struct Groups<'a> {
     /// One for each combination.
     pub all: Vec<Group<'a>>,
     /// The names of the keys without the seed, shortened.
     pub keys: Vec<String>,
-    /// What the best is chosen by.
+    /// The criterion of the best.
     pub criterion: Criterion,
     /// The number of the best, if there is one.
     pub best: Option<usize>,
@@ -70,7 +70,7 @@ fn value(result: &RunResult, criterion: &Criterion) -> Option<f64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Of what was done.
+    /// Groups the finished runs.
     pub fn new(sweep: &'a Sweep, done: &'a Finished) -> Self {
         let names = short(&sweep.keys);
         let own: Vec<usize> = (0..names.len()).filter(|&n| sweep.keys[n] != "seed").collect();
@@ -204,7 +204,7 @@ impl<'a> Groups<'a> {
         rows
     }
 
-    /// Sentences on what did not go well.
+    /// Warnings about failed runs.
     pub fn warnings(&self, done: &Finished, labels: &[String]) -> Vec<String> {
         let mut said: Vec<String> = vec![];
         for label in labels {
@@ -225,7 +225,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// What the best is chosen by.
+/// The criterion of the best.
 fn criterion(sweep: &Sweep, groups: &[Group]) -> Criterion {
     let runs = || groups.iter().flat_map(|group| &group.runs).map(|(_, run)| &run.result);
     let kept = &sweep.variants[0].config.outer.keep_best;

@@ -32,7 +32,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Of these runs of a task.
+    /// A sweep of these variants of a task.
     pub fn new(task: Box<dyn AnyTask>, keys: Vec<String>, variants: Vec<Variant>) -> Self {
         let short = short(&keys);
         let mut labels: Vec<String> = vec![];
@@ -54,7 +54,7 @@ impl Sweep {
     }
 }
 
-/// The keys without their tables, where that is enough to tell them apart.
+/// The keys without their tables, if they stay distinct.
 fn short(keys: &[String]) -> Vec<String> {
     let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
     let alone = |key: &str| keys.iter().filter(|other| last(other) == last(key)).count() == 1 && last(key) != "name";

@@ -1,4 +1,4 @@
-//! The page of a sweep: what was swept, the criterion over a key, curves of the best, λ of the best, its settings.
+//! The page of a sweep: its keys and values, the criterion over a key, curves of the best, λ of the best, its settings.
 
 use super::Sweep;
 use super::groups::{Group, Groups};
@@ -26,7 +26,7 @@ impl Sweep {
     }
 }
 
-/// What was swept.
+/// The keys and values of the sweep, in a sentence.
 pub fn introduction(sweep: &Sweep, groups: &Groups) -> String {
     let mut keys = vec![];
     for (n, key) in sweep.keys.iter().enumerate() {
@@ -113,7 +113,7 @@ fn over_a_key(groups: &Groups) -> Option<Section> {
     if curves.is_empty() { None } else { Some(Section::Plot(Plot { title, x, y, curves })) }
 }
 
-/// λ of the best run as images, where the task says how.
+/// λ of the best run as images, if the task defines them.
 fn best_lambda(sweep: &Sweep, groups: &Groups) -> Option<Pictures> {
     let group = &groups.all[groups.best?];
     let (_, run) = group.runs.first()?;

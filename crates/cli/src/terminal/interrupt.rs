@@ -1,5 +1,5 @@
-//! Ctrl-C, and the system's request to end: the first asks the work to stop at the next good place, the second ends the
-//! process, and so does time if no second comes; work that has nothing to save ends with the first. All of them say so at once.
+//! Ctrl-C, and the system's request to end. The first stops the work at the next good place; the second, or a
+//! time limit, ends the process. Work that has nothing to save ends with the first. Each prints its effect at once.
 
 use crate::errors::{CliError, Result, STOPPED};
 use bilevel::observers::StopSignal;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Work that has not stopped after so long hangs, say on a reader that does not read: a user who asked once and cannot
-/// ask again, as a machine that shuts down, has it ended.
+/// Work that has not stopped after this time hangs, for example on a pipe that is not read, and is ended. A machine
+/// that shuts down sends only one request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -31,7 +31,7 @@ pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
 }
 
 /// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for the holder of
-/// the lock, so that what is being written or printed is whole.
+/// the lock, so that no file or line is cut off.
 pub fn end_on_interrupt<T: Send + 'static>(
     held: Arc<Mutex<T>>,
     sentence: impl Fn(&T) -> String + Send + 'static,
@@ -65,7 +65,7 @@ fn listen(again: String) -> Result<StopSignal> {
 
 type Handler = Box<dyn FnMut() + Send>;
 
-/// What is done now; of several commands in one process, that of the last.
+/// The present handler; with several commands in one process, that of the last.
 static HANDLER: Mutex<Option<Handler>> = Mutex::new(None);
 
 fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {

@@ -1,4 +1,4 @@
-//! How far the work is, on standard error: one bar in a terminal, plain lines anywhere else.
+//! Progress on standard error: one bar in a terminal, plain lines otherwise.
 
 use super::readable::{duration, escaped, escaped_lines};
 use bilevel::observers::{Beginning, Iteration, Observer};
@@ -12,15 +12,14 @@ use std::time::{Duration, Instant};
 /// Parts of the whole that a bar can tell apart.
 const PARTS: f64 = 10_000.0;
 
-/// Shows how far a piece of work is, from any thread. Progress is a courtesy: where it cannot be written, the work
-/// continues.
+/// Shows the progress of a piece of work, from any thread. If it cannot be written, the work continues.
 #[derive(Clone)]
 pub struct Progress(Option<Arc<Shown>>);
 
 struct Shown {
-    /// Where there is a terminal.
+    /// The bar, if there is a terminal.
     bar: Option<ProgressBar>,
-    /// Elsewhere: how long it is silent between two lines after it has worked for so long, and when it said the last.
+    /// Without a terminal: the time between two lines as a function of the time worked, and the time of the last one.
     pause: fn(Duration) -> Duration,
     began: Instant,
     last: Mutex<Option<Instant>>,
@@ -35,12 +34,12 @@ fn pause_of_run(worked: Duration) -> Duration {
 }
 
 impl Progress {
-    /// Of work that may take long, which says a line every ten seconds where there is no terminal; nowhere if quiet.
+    /// Progress of long work, with a line every ten seconds if there is no terminal; hidden if quiet.
     pub fn stderr(quiet: bool) -> Self {
         Self::new(quiet, |_| Duration::from_secs(10), Some(Instant::now()))
     }
 
-    /// Of one run, which says a line every second at first, and fewer later.
+    /// Progress of one run, with a line every second at first, and fewer later.
     fn of_run() -> Self {
         Self::new(false, pause_of_run, None)
     }
@@ -58,7 +57,7 @@ impl Progress {
         Progress(Some(Arc::new(Shown { bar, pause, began: Instant::now(), last: Mutex::new(last) })))
     }
 
-    /// How much is done, from 0 to 1, and what is going on.
+    /// Shows the finished part, from 0 to 1, and the present activity.
     pub fn show(&self, done: f64, what: impl FnOnce() -> String) {
         let Some(shown) = &self.0 else { return };
         if let Some(bar) = &shown.bar {
@@ -104,7 +103,7 @@ pub struct RunProgress {
     /// Iterations that were done when it began, and when that was.
     done: u32,
     began: Instant,
-    /// The last iteration, where it came too soon to be shown.
+    /// The last iteration, if it came too soon to be shown.
     held: Option<Iteration>,
     /// Notes shown so far.
     notes: usize,
@@ -161,7 +160,7 @@ impl Observer for RunProgress {
             shown = true;
             let left = self.until.saturating_sub(iteration.number);
             let pace = pace(iteration.number.saturating_sub(self.done), left, self.began.elapsed());
-            // A terminal has the time left beside its bar.
+            // A terminal shows the time left next to its bar.
             line(iteration, self.until) + if self.progress.is_a_bar() { "" } else { &pace }
         });
         self.held = (!shown).then(|| iteration.clone());

@@ -13,12 +13,12 @@ pub fn count(number: u64) -> String {
     bilevel_report::count(number as f64)
 }
 
-/// With the word, in the plural where there is not one.
+/// The number with the word, in the plural unless it is 1.
 pub fn counted(number: u64, of: &str) -> String {
     format!("{} {of}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Bytes of memory: in GiB, or one by one where they are too few for that.
+/// Bytes of memory: in GiB, or as a plain number if they are too few for that.
 pub fn bytes(number: u64) -> String {
     match number as f64 / f64::from(1 << 30) {
         gib if gib >= 0.1 => format!("{gib:.1} GiB"),
@@ -46,7 +46,7 @@ pub fn sentence(text: &str) -> String {
     }
 }
 
-/// A sentence that quotes what somebody gave, made safe for a terminal: control characters are written out, and words longer
+/// A sentence that quotes user input, made safe for a terminal: control characters are written out, and words longer
 /// than any name or path are cut.
 pub fn one_line(sentence: &str) -> String {
     let word = |word: &str| match word.chars().count() {
@@ -81,7 +81,7 @@ pub fn escaped_lines(text: &str) -> String {
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        // Beside control characters those that break a line or turn its direction.
+        // Control characters, and those that break a line or change its direction.
         if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}') {
             safe.extend(c.escape_default());
         } else {

@@ -3,7 +3,7 @@
 use super::{Outcome, Page};
 use bilevel_graph::{Array, DType, GradientCheck, Graph, Program, Tensor, gradient, mixed_vector};
 
-/// What the reader is shown; [`ridge`] is the same text, compiled.
+/// The source shown to the reader; [`ridge`] is the same text, compiled.
 const SOURCE: &str = "\
 fn loss(lambda: Tensor, theta: Tensor, x: Tensor, y: Tensor) -> Tensor {
     (x.matmul(theta) - y).square().sum_all() + (lambda.exp() * theta.square()).sum_all()

@@ -7,7 +7,7 @@ mod synthetic;
 
 pub use page::Page;
 
-/// What a part of the tour can fail with: an error of the engine, or of the place it writes to.
+/// The outcome of a part of the tour, which fails with an error of the engine or of its output.
 pub type Outcome = crate::errors::Result<()>;
 
 /// Runs the three parts, one after another.

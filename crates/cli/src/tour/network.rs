@@ -1,5 +1,5 @@
-//! Part 3: a two-layer network with penalties as hyperparameters: what its second-order products cost, and which
-//! hyperparameter cannot do anything.
+//! Part 3: a two-layer network with penalties as hyperparameters: the cost of its second-order products, and a
+//! hyperparameter without effect.
 
 use super::page::duration;
 use super::{Outcome, Page};
@@ -40,7 +40,7 @@ fn loss(penalty: &Penalty<Tensor>, net: &Net<Tensor>, x: Tensor, labels: Tensor)
     fit + penalty.weight.exp() * weights + penalty.bias.exp() * bias
 }
 
-/// What is measured of a program.
+/// Measurements of a program.
 struct Cost {
     best: f64,
     median: f64,

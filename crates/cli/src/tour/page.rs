@@ -1,4 +1,4 @@
-//! Where the tour is written: headings, lines, tables, sparklines. Plain text; headings are bold on a terminal.
+//! The output of the tour: headings, lines, tables, sparklines. Plain text; headings are bold on a terminal.
 
 use std::io::{Result, Write};
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const TRUE_LAMBDA: f64 = 0.74894;
 const TRUE_THETA: f64 = 0.66264;
-/// Where λ and θ start.
+/// The start of λ and θ.
 const START: f64 = 0.1;
 /// Step of the outer gradient descent.
 const OUTER_STEP: f64 = 0.005;
@@ -32,7 +32,7 @@ fn inner(step: f64) -> InnerLoop {
     InnerLoop { burn_in: 50, ..InnerLoop::new(step, 100).at_temperature(TEMPERATURE) }
 }
 
-/// What an outer loop leaves behind.
+/// The results of an outer loop.
 struct Learned {
     /// λ before each outer iteration, and after the last.
     lambdas: Vec<f64>,

@@ -13,7 +13,7 @@ pub(crate) struct CollectiveStep {
 }
 
 impl CollectiveStep {
-    /// Returns when the result is there.
+    /// Returns when the result is complete.
     ///
     /// # Safety
     /// `memory` must be laid out as the plan says and belong to this run alone.
@@ -29,7 +29,7 @@ impl CollectiveStep {
         self.collective.run(operand, self.result.dtype, result).map_err(|error| error.at(location))
     }
 
-    /// What the step does, in a line.
+    /// The step in a line.
     pub fn describe(&self) -> String {
         format!("{} of {} elements", self.collective.name(), self.operand.count)
     }

@@ -80,7 +80,7 @@ impl HostStep {
         Ok(())
     }
 
-    /// What the step does, in a line.
+    /// The step in a line.
     pub fn describe(&self) -> String {
         format!("host function {}", self.call.function().name())
     }

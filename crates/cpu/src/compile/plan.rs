@@ -19,22 +19,22 @@ use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
 pub(crate) struct Plan {
-    /// Steps that are the same in every turn of the loop: run when what they read has changed.
+    /// Loop-invariant steps: run when their operands have changed.
     pub prologue: Vec<Step>,
     /// The inputs the prologue reads.
     pub prologue_inputs: Vec<usize>,
     /// Steps of one turn.
     pub body: Vec<Step>,
-    /// The body as a loop of its own, where it is scalar.
+    /// The body as a scalar loop, if it is scalar.
     pub scalar_loop: Option<ScalarLoop>,
     /// After the last turn: outputs that were not computed in their buffers.
     pub finish: Vec<Move>,
-    /// Where the number of the step goes.
+    /// The address of the step number.
     pub counter: Option<Address>,
     /// Numbers written once: place, type, values.
     pub tables: Vec<(Address, DType, Vec<f64>)>,
     pub constants: Vec<u64>,
-    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    /// Bytes of inputs and outputs, of values that outlive a run, and of those that do not.
     pub bound_bytes: usize,
     pub kept_bytes: usize,
     pub arena_bytes: usize,
@@ -99,7 +99,7 @@ pub(crate) fn plan(program: &Program, target: &Target, threads: usize, isa: Isa)
     })
 }
 
-/// What all steps share: constants, and the most scratch that any of them needs.
+/// Shared resources of the steps: constants, and the maximum scratch of any of them.
 #[derive(Default)]
 struct StepResources {
     constants: Constants,
@@ -156,8 +156,8 @@ fn steps_of(
     Ok(kinds.into_iter().map(|(kind, turns)| Step { kind, turns, location }).collect())
 }
 
-/// In which turns a group's loop runs: one loop in all of them, one in the last, or one in the last and one with less to do in
-/// the others.
+/// The steps in which a group's loop runs: one loop in all of them, one only in the last, or one in the last and a
+/// smaller one in the others.
 fn turns(schedule: &Schedule, g: usize) -> &'static [Turns] {
     let members = &schedule.groups()[g].members;
     match members.iter().filter(|&&id| schedule.in_every_step(id)).count() {
@@ -187,13 +187,13 @@ fn copies(schedule: &Schedule, places: &Places) -> Result<HashMap<usize, Vec<(us
     Ok(copies)
 }
 
-/// What is known of a group before memory is laid out.
+/// A group before memory is laid out.
 struct Work {
     /// The operation that is not part of a loop.
     operation: Option<usize>,
-    /// Its plan, where it is a product or a convolution.
+    /// Its plan, if it is a product or a convolution.
     heavy: Option<Heavy>,
-    /// How the loop is cut, where there is one.
+    /// The division of the loop, if there is one.
     cut: Option<Cut>,
     /// Bytes of workspace of the operation, and of all the group.
     heavy_bytes: usize,
@@ -235,7 +235,7 @@ fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
             (whole && dense && (layout.m * layout.n).is_multiple_of(row)).then_some(row)?
         }
     };
-    // Every piece has sums of its own, which must not be more than the elements are.
+    // Every piece has separate sums, which must not outnumber the elements.
     let sinks = || group.members.iter().filter(|&&id| matches!(schedule.role(id), Some(Role::Reduction { .. })));
     let many = sinks().any(|&id| 4 * parts * schedule.nodes[id].count() > domain.n);
     (!many).then_some(Cut { row, parts, pieces: true })
@@ -302,7 +302,7 @@ mod tests {
                 let mut memory = all.clone();
                 memory[lost] = None;
                 let reads = |id: &usize| schedule.nodes[*id].reads().any(|(node, _)| node == lost);
-                // A loop keeps a member without memory in scratch; what it reads of others must be somewhere.
+                // A loop keeps a member without memory in scratch; operands from other groups must be in memory.
                 if schedule.group_of(lost) != Some(g) && schedule.groups()[g].members.iter().any(reads) {
                     is_refused(step(g, &memory));
                     refused += 1;

@@ -9,13 +9,13 @@ pub(crate) struct Value {
     pub last_use: usize,
     /// Kept for the whole task.
     pub kept: bool,
-    /// Where it lies, among the values of its kind.
+    /// Its slot, among the values of its kind.
     pub slot: usize,
 }
 
 /// Gives every scratch value a slot and returns how many slots full values and row values need. Two values share one when
-/// the first is read for the last time before the second is written. (An instruction may write over an operand of its own
-/// only where sizes agree, so none does.)
+/// the first is read for the last time before the second is written. (An instruction may overwrite its operand only if
+/// sizes agree, so none does.)
 pub(crate) fn assign_slots(instructions: &mut [Instruction], values: &mut [Value]) -> (usize, usize) {
     let mut free: [Vec<usize>; 2] = [vec![], vec![]];
     let mut made = [0, 0];

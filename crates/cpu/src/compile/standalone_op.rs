@@ -60,7 +60,7 @@ pub(crate) fn single(
         (&Kind::Block(op), _) => {
             let shapes: Vec<&[usize]> = operands.iter().map(|(_, view)| &view.shape[..]).collect();
             let blocks = Blocks::of(op, &shapes, &node.shape);
-            // The type of what is sorted, compared or solved.
+            // The type of the operand that is sorted, compared or solved.
             let dtype = operands.last().map_or(dtype, |&(n, _)| schedule.nodes[n].dtype);
             StepKind::Block { op, blocks, dtype, operands: [at(0), at(operands.len() - 1)], result }
         }

@@ -33,9 +33,9 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turns {
     All,
-    /// It computes what only outputs need.
+    /// It computes values that only outputs need.
     Last,
-    /// It does the work of one that runs in the last, but for what only outputs need.
+    /// As the loop of the last step, without the values that only outputs need.
     ButLast,
 }
 
@@ -50,7 +50,7 @@ impl Turns {
     }
 }
 
-/// What a step does.
+/// The operation of a step.
 pub(crate) enum StepKind {
     Loop(TileProgram),
     /// A loop over one element.
@@ -61,7 +61,7 @@ pub(crate) enum StepKind {
         b: Address,
         c: Address,
         workspace: Address,
-        /// What continues with every piece of the result.
+        /// The loop that continues with every piece of the result.
         then: Option<Box<TileProgram>>,
     },
     Conv {
@@ -81,7 +81,7 @@ pub(crate) enum StepKind {
     ScatterAdd {
         rows: IndexDims,
         dtype: DType,
-        /// What rows are added to: zeros where it is nothing, and no row but these is touched where it is the result.
+        /// The table to which rows are added: zeros if there is none; if it is the result, no other row is touched.
         onto: Option<Address>,
         indices: Address,
         updates: Address,
@@ -117,7 +117,7 @@ pub(crate) enum StepKind {
     },
     Host(HostStep),
     Collective(CollectiveStep),
-    /// Strided copies, into zeros where a place and its bytes are given.
+    /// Strided copies, into zeros if a place and its bytes are given.
     Moves {
         zero: Option<(Address, usize)>,
         moves: Vec<Move>,
@@ -197,7 +197,7 @@ impl Step {
 }
 
 impl Step {
-    /// What the step does, in a line.
+    /// The step in a line.
     pub fn describe(&self) -> String {
         let what = match &self.kind {
             StepKind::Scalars(scalars) => format!("{} scalar operations", scalars.len()),

@@ -1,5 +1,5 @@
-//! From a group to a tile program: every member becomes an instruction, values nobody else needs stay in scratch, and
-//! scratch is shared between values that do not live at the same time.
+//! From a group to a tile program: every member becomes an instruction. Values without other readers stay in scratch,
+//! which is shared between values with disjoint lifetimes.
 
 use crate::compile::scratch_alloc::{Value, assign_slots, places};
 use crate::kernels;
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
 const TILE_SCRATCH_BYTES: usize = 24 * 1024;
-/// Element operations worth a task of their own.
+/// Element operations worth a separate task.
 const TASK_WORK: usize = 1 << 17;
 const MAX_TASKS: usize = 32;
-/// Tasks that keep sums of their own.
+/// Tasks that keep separate sums.
 const MAX_SINK_TASKS: usize = 8;
 
-/// What the builder must know of the plan around it.
+/// The surrounding plan of a group.
 pub(crate) struct Surroundings<'a> {
     pub schedule: &'a Schedule,
     pub places: &'a Places,
@@ -32,12 +32,12 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// What this group writes at the end of each tile.
+    /// The copies of this group at the end of each tile.
     pub fn copies_of(&self, group: usize) -> &[(usize, Address)] {
         self.copies.get(&group).map_or(&[], |copies| copies)
     }
 
-    /// Where a member of a group is written as it is computed, rather than at the end of each tile.
+    /// The address of a member that is written when computed, rather than at the end of each tile.
     pub fn written_at(&self, group: usize, node: usize) -> Option<Address> {
         self.places.0[node].filter(|&place| !self.copies_of(group).contains(&(node, place)))
     }
@@ -85,7 +85,7 @@ struct TileBuilder<'a> {
     instructions: Vec<Instruction>,
     loads: Vec<Load>,
     sinks: Vec<Sink>,
-    /// Where each member's value is.
+    /// The location of each member's value.
     members: HashMap<usize, ValueSource>,
     /// Operands brought into a tile already: node, view, whether by rows.
     loaded: HashMap<(usize, View, bool), ValueSource>,
@@ -190,7 +190,7 @@ pub(crate) fn build(
         wide,
     };
     if let Some(product) = info.gemm {
-        // The loop finds it where it has been computed.
+        // The loop reads it in place.
         let (start, size) = (around.place(product)?, around.schedule.nodes[product].dtype.size());
         builder.members.insert(product, ValueSource::Memory(Place { start, advance: Advance::Full, size }));
     }
@@ -243,7 +243,7 @@ impl TileBuilder<'_> {
         Place { start: self.constants.place(bits), advance: Advance::Fixed, size: 0 }
     }
 
-    /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
+    /// Makes an operand readable for an instruction, and returns whether it is a scalar.
     fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> Result<(Place, Arity)> {
         let rows = matches!(role, Role::Row | Role::Reduction { full: false });
         let single = self.domain.n == 1;
@@ -340,7 +340,7 @@ impl TileBuilder<'_> {
         self.use_source(ValueSource::Value(dst.start.offset))
     }
 
-    /// Where a member's value goes: its memory if others need it, else scratch.
+    /// The destination of a member's value: its memory if others need it, otherwise scratch.
     fn destination(&mut self, id: usize, rows: bool) -> Place {
         match self.around.written_at(self.group, id) {
             Some(start) => {
@@ -437,7 +437,7 @@ impl TileBuilder<'_> {
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
-            // This machine asks for none.
+            // This machine has none.
             Elementwise::ScaleToF16(_) | Elementwise::Unscale(_) => {
                 return Err(internal_error("a product of halves").at(line));
             }
@@ -489,7 +489,7 @@ impl TileBuilder<'_> {
         let node = &schedule.nodes[id];
         let dtype = node.dtype;
         let (_, view) = expect(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
-        // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
+        // Each operand axis walks the result by the result's stride, or not at all if it is reduced.
         let result = View::contiguous(&node.shape).broadcast(&other_axes(view.shape.len(), axes), &view.shape);
         let operand = self.operand(id, &node.operands[0], role, dtype)?;
         let a = self.filled(operand, dtype, rows);
@@ -563,7 +563,7 @@ fn pad(bytes: [u8; 4]) -> [u8; 8] {
     padded
 }
 
-/// True where a strided operand shows the same elements in every row of this length.
+/// Returns true if a strided operand has the same elements in every row of this length.
 fn same_in_every_row(runs: &[Run], row: usize) -> bool {
     let (mut inner, mut count) = (runs.len(), 1);
     while inner > 0 && count < row {

@@ -1,7 +1,7 @@
-//! Where a convolution reads and writes, with the dilation of the image taken out.
+//! The geometry of a convolution, without the dilation of the image.
 //!
 //! A dilated image is mostly zeros. Along one axis, output y meets tap t at place y·stride + t·kernel_dilation − low of
-//! the dilated image, which holds an element only where image_dilation divides it. Outputs of one residue class meet an
+//! the dilated image, which holds an element only if image_dilation divides it. Outputs of one residue class meet an
 //! arithmetic progression of taps, so the convolution falls into classes ("phases"), each a convolution of the dense
 //! image.
 

@@ -32,7 +32,7 @@ pub(crate) struct Im2col<T: 'static> {
     inside: Vec<Range<usize>>,
 }
 
-/// The copy of [`Patch`] where neighbouring pixels read elements `step` apart.
+/// The copy of a [`Patch`] whose neighbouring pixels read elements `step` apart.
 ///
 /// # Safety
 /// See [`Patch`].
@@ -90,7 +90,7 @@ fn at(core: &Core, n: usize, y: usize, x: usize) -> isize {
     n as isize * core.out[0] + y as isize * core.out[2] + x as isize * core.out[3]
 }
 
-/// Offset of pixels first..first+count where they are contiguous in the output.
+/// Offset of pixels first..first+count if they are contiguous in the output.
 fn straight(core: &Core, first: usize, count: usize) -> Option<isize> {
     let (cols, image) = (core.x.out, core.y.out * core.x.out);
     let rows_join = core.out[2] == cols as isize && first / image == (first + count - 1) / image;
@@ -124,7 +124,7 @@ impl<T: Real> Im2col<T> {
         let vectors = (pixels / self.kernels.lanes as f64).ceil();
         let o = core.o as f64;
         let compute = vectors * terms * o * if self.nr == 1 { 2.0 } else { 1.0 };
-        // Patches are copied run by run: a call per tap, a row per term, and single elements where they stand apart.
+        // Patches are copied run by run: a call per tap, a row per term, and single elements otherwise.
         let runs = pixels / core.x.out as f64 + pixels / self.kernels.mr() as f64;
         let calls = terms / (self.cc * core.x.taps.min(TAPS)) as f64;
         let element = if core.image[3] * core.x.stride == 1 { 0.1 } else { 1.3 };
@@ -229,7 +229,7 @@ impl<T: Real> Im2col<T> {
                     let dst = work.add((p - ps.start) * terms);
                     self.pack_patches(core, p, mr.min(ps.end - p), cs.clone(), ts.clone(), image, dst);
                 }
-                // Where each panel goes, worked out once for all output channels.
+                // The place of each panel, computed once for all output channels.
                 let mut places = [None; TASK_PANELS];
                 for (place, p) in places.iter_mut().zip(ps.clone().step_by(mr)) {
                     *place = straight(core, p, mr.min(ps.end - p));
@@ -302,7 +302,7 @@ impl<T: Real> Im2col<T> {
         });
     }
 
-    /// One tile: straight into the output where its pixels are contiguous there, else run by run.
+    /// One tile: directly into the output if its pixels are contiguous there, otherwise run by run.
     ///
     /// # Safety
     /// The panels `a` and `b` are packed, and the tile is inside the output, as for [`run`](Self::run).

@@ -1,8 +1,8 @@
 //! 2-D convolutions of strided operands, for all shapes a forward pass and its derivatives of any order ask for.
 //!
-//! [`ConvPlan::new`] takes the image's dilation apart (see `geometry`) and gives each part one of three methods:
-//! `im2col` where outputs are many and taps few (a forward convolution, a gradient by the image), `shift` where taps are
-//! many and outputs few (a gradient by the kernel), `plane` where channels are few (a depthwise convolution).
+//! [`ConvPlan::new`] removes the image's dilation (see `geometry`) and chooses one of three methods for each part.
+//! `im2col` is for many outputs and few taps (a forward convolution, a gradient by the image). `shift` is for many taps
+//! and few outputs (a gradient by the kernel). `plane` is for few channels (a depthwise convolution).
 
 mod geometry;
 mod im2col;
@@ -69,7 +69,7 @@ impl<T: Real> ConvPlan<T> {
         Self::with(spec, Isa::detect()).expect("the detected kernels are available")
     }
 
-    /// Plans a convolution for one kind of kernels; none where this machine lacks them.
+    /// Plans a convolution for one kind of kernels; `None` if this machine lacks them.
     pub fn with(spec: &ConvSpec, isa: Isa) -> Option<ConvPlan<T>> {
         let kernels = T::kernels(isa)?;
         let mut parts = Vec::new();

@@ -25,7 +25,7 @@ pub(crate) struct Plane<T: 'static> {
 }
 
 impl<T: Real> Plane<T> {
-    /// None where neighbouring outputs do not read neighbouring elements.
+    /// `None` if neighbouring outputs do not read neighbouring elements.
     pub(crate) fn new(kernels: &'static Kernels<T>, core: &Core) -> Option<Plane<T>> {
         let reach = |a: &super::Axis| (a.out - 1) * a.stride as usize + (a.taps - 1) * a.dilation as usize + 1;
         let nr = part(core.o, kernels.nr, 1);

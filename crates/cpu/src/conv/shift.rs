@@ -5,7 +5,7 @@
 //!
 //! The image is copied once with images innermost, rows of `[place, channel, image]`. The patches of an output are then
 //! the same panel read from another first place, so no element is copied per tap. The contraction is cut into a number
-//! of chunks fixed by the shape; each chunk sums into a slab of its own, and the slabs are added in order.
+//! of chunks fixed by the shape; each chunk sums into a separate slab, and the slabs are added in order.
 
 use super::ConvPointers;
 use super::geometry::Core;

@@ -5,10 +5,10 @@ use bilevel_graph::BlockOp;
 use bilevel_graph::block_ops::{Blocks, Number, argsort, cholesky, scatter_argmax, triangular_solve};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-/// Operations worth a task of their own.
+/// Operations worth a separate task.
 const TASK_OPERATIONS: usize = 1 << 15;
 
-/// An address that threads share, each for blocks of its own.
+/// An address that threads share, each for its own blocks.
 #[derive(Clone, Copy)]
 struct SharedBytes(*mut u8);
 // SAFETY: tasks write different blocks of the result, and operands are only read.

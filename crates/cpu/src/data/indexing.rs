@@ -6,7 +6,7 @@ use bilevel_plan::IndexDims;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Elements worth a task of their own.
+/// Elements worth a separate task.
 const TASK_ELEMENTS: usize = 1 << 15;
 /// No bad index was met.
 const NO_BAD_INDEX: usize = usize::MAX;
@@ -118,8 +118,8 @@ pub(crate) unsafe fn gather<T: Number>(
     }
 }
 
-/// dst[b, indices[b, k], :] += updates[b, k, :], into zeros or a copy of `onto`; where that is `dst` itself, no other row is touched.
-/// Updates to one place are added in the order of k.
+/// dst[b, indices[b, k], :] += updates[b, k, :], into zeros or a copy of `onto`; if that is `dst` itself, no other row
+/// is touched. Updates to one place are added in the order of k.
 ///
 /// # Safety
 /// As [`gather`]; `onto` addresses as many elements as `dst`, the same or others.
@@ -138,7 +138,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     let in_place = onto == Some(dst.cast_const());
     let onto = onto.map(|onto| SharedPtr(onto.cast_mut()));
     let (updates, indices, dst) = (SharedPtr(updates.cast_mut()), SharedPtr(indices.cast_mut()), SharedPtr(dst));
-    // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
+    // A task owns some batches, or some of the columns of a single batch: no two add to one element.
     let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
     let units = batch * columns;
     let tasks = tasks_for(units, batch * (k + if in_place { 0 } else { n }) * inner);
@@ -186,7 +186,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     }
 }
 
-/// Fails where an index is not in 0..limit.
+/// Fails if an index is not in 0..limit.
 ///
 /// # Safety
 /// `indices` must address `count` elements.

@@ -5,7 +5,7 @@ use crate::runtime::thread_pool::Team;
 use bilevel_graph::DType;
 use bilevel_plan::View;
 
-/// Elements worth a task of their own; longer stretches are cut into pieces of this many.
+/// Elements worth a separate task; longer stretches are cut into pieces of this many.
 const TASK_ELEMENTS: usize = 1 << 16;
 const MAX_TASKS: usize = 32;
 

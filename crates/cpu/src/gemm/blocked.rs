@@ -2,7 +2,7 @@
 //!
 //! For each block of columns and each block of the contraction, B's panels are packed once; for each block of rows, A's
 //! panels are packed and the tiles of C computed. Block sizes depend on shapes only, so every element of C is summed in
-//! one order whatever the team.
+//! one order for any team.
 
 use super::direct::TASK_MULTIPLICATIONS;
 use super::kernel::GemmTile;
@@ -49,7 +49,7 @@ pub(crate) unsafe fn pack_some<T: Real>(
     (most, all, len): (usize, usize, usize),
     dst: *mut T,
 ) {
-    // Where the panels are neighbours in memory, they advance together, so that every page is visited once.
+    // If the panels are neighbours in memory, they advance together, so that every page is visited once.
     let block = if steps.0 == 1 && all > most { 16 } else { len };
     for k in (0..len).step_by(block) {
         for i in (0..all.min(PANELS_PER_PACK * most)).step_by(most) {
@@ -101,8 +101,8 @@ impl Blocked {
         self.mo.min(p.m).next_multiple_of(16)
     }
 
-    /// Computes one product, with the team or alone, and tells `then` of every part of C that is complete: number, first
-    /// row and column, where they end, and the worker.
+    /// Computes one product, with the team or alone, and calls `then` for every complete part of C: number, first row
+    /// and column, their ends, and the worker.
     ///
     /// # Safety
     /// The matrices must be good for the problem, `work` for [`Blocked::workspace`] elements.

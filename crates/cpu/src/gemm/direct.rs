@@ -1,4 +1,4 @@
-//! Small and thin products: the kernels read B where it lies, and A too where its columns are contiguous.
+//! Small and thin products: the kernels read B in place, and also A if its columns are contiguous.
 
 use super::blocked::{pack_some, part, put};
 use super::plan::{Matrices, Problem};
@@ -22,7 +22,7 @@ pub(crate) struct Direct {
 /// Least work, in multiplications, worth handing to another thread.
 pub(crate) const TASK_MULTIPLICATIONS: usize = 100_000;
 
-/// Bytes of A that are not in a cache of its own when they are read.
+/// Bytes of A beyond which it is not in a private cache when read.
 const MAX_CACHED_BYTES: usize = 1 << 21;
 
 /// Panels of A copied at a time.
@@ -35,8 +35,8 @@ impl Direct {
         let nr = part(p.n, kernels.nr, 1);
         let tasks = (p.m * p.n * p.k / TASK_MULTIPLICATIONS).clamp(1, 32);
         let tall = tasks.min(p.m.div_ceil(mr));
-        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times, or when what is copied
-        // has to come from memory: the copy asks for its rows ahead of time.
+        // Long steps between columns fall on few cache sets; a copy pays off if it is read a few times, or if its
+        // source is in memory, because the copy prefetches its rows.
         let far = p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr;
         let pack = p.m > 1 && (p.a.0 != 1 || (far && (p.n > 3 * nr || p.m * p.k * size_of::<T>() > MAX_CACHED_BYTES)));
         // Tasks side by side each copy A for themselves.
@@ -61,7 +61,7 @@ impl Direct {
         p.m.div_ceil(self.mt) * p.n.div_ceil(self.nt)
     }
 
-    /// First row and column of a task, and where they end.
+    /// First row and column of a task, and their ends.
     pub(crate) fn range(&self, p: &Problem, task: usize) -> ((usize, usize), (usize, usize)) {
         let tall = p.m.div_ceil(self.mt);
         let (i, j) = (task % tall * self.mt, task / tall * self.nt);

@@ -46,12 +46,12 @@ impl Inner {
         p.m.div_ceil(self.mt)
     }
 
-    /// First row of a task, and where its rows end.
+    /// First row of a task, and the end of its rows.
     pub(crate) fn range(&self, p: &Problem, task: usize) -> (usize, usize) {
         (task * self.mt, p.m.min((task + 1) * self.mt))
     }
 
-    /// Copies B into contiguous columns where it needs that. To be called once, before the tasks.
+    /// Copies B into contiguous columns if needed. To be called once, before the tasks.
     ///
     /// # Safety
     /// The matrices must be good for the problem, `work` for [`Inner::workspace`] elements.

@@ -34,7 +34,7 @@ pub(crate) struct GemmTile<T> {
     pub c_col: isize,
     /// Elements meant in the last vector along i, 1..=LANES.
     pub last: usize,
-    /// Add to what `c` holds, instead of replacing it.
+    /// Add to `c`, instead of replacing it.
     pub accumulate: bool,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Dots<T> {
     pub c_row: isize,
     /// Distance of `c` between columns.
     pub c_col: isize,
-    /// Add to what `c` holds, instead of replacing it.
+    /// Add to `c`, instead of replacing it.
     pub accumulate: bool,
 }
 
@@ -262,7 +262,7 @@ pub(crate) const TAPS: usize = 16;
 ///
 /// dst[r·dst_row + t·dst_tap + j] = src[r·src_row + t·src_tap + j] where j is in inside[t], else 0, for j < cols.
 pub(crate) struct Patch<'a, T> {
-    /// What the first pixel reads under the first tap; elements not inside are never touched.
+    /// The element that the first pixel reads under the first tap; elements not inside are never touched.
     pub src: *const T,
     /// Channels.
     pub rows: usize,

@@ -95,7 +95,7 @@ impl<T> Kernels<T> {
 pub trait Real:
     Copy + Send + Sync + Default + PartialEq + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + 'static
 {
-    /// The kernels of a kind of machine; none where this machine lacks it.
+    /// The kernels of a kind of machine; `None` if this machine lacks it.
     fn kernels(isa: Isa) -> Option<&'static Kernels<Self>>;
 }
 

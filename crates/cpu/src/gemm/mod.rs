@@ -1,7 +1,7 @@
 //! Matrix products of strided, batched operands.
 //!
-//! A [`GemmSpec`] says what to compute; [`GemmPlan::new`] decides how, from the shape alone; [`GemmPlan::run`] computes
-//! it, any number of times, without allocating, and with the same bits for any number of threads.
+//! A [`GemmSpec`] defines the product; [`GemmPlan::new`] chooses a method from the shape alone; [`GemmPlan::run`]
+//! computes it, any number of times, without allocating, and with the same bits for any number of threads.
 
 mod batch;
 pub(crate) mod blocked;

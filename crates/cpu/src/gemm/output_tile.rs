@@ -1,4 +1,4 @@
-//! Parts of a result that are complete: what may be done with them while they are still in cache.
+//! Complete parts of a result, for further operations while they are still in cache.
 
 use crate::gemm::plan::Problem;
 
@@ -28,11 +28,11 @@ pub struct Pieces {
     pub stretch: usize,
 }
 
-/// What is done with every piece, and by which worker. The pieces of a product cover C and do not overlap; how C is cut
-/// depends on the shape alone.
+/// The operation on every piece, with the number of the worker. The pieces of a product cover C and do not overlap; the
+/// division of C depends on the shape alone.
 pub type Then<'a> = &'a (dyn Fn(&Piece, usize) + Sync);
 
-/// True where rows or columns of C are stretches of memory.
+/// Returns true if rows or columns of C are contiguous.
 pub(crate) fn has_stretches(p: &Problem) -> bool {
     (p.c.0 == 1 && p.c.1 >= 0) || (p.c.1 == 1 && p.c.0 >= 0)
 }

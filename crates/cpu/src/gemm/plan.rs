@@ -1,5 +1,4 @@
-//! Everything about a matrix product that its shape decides, worked out once: which axis is the vector axis, which
-//! method, what is cut how, how much workspace.
+//! The plan of a matrix product, computed once from its shape: vector axis, method, blocks and workspace.
 
 use super::batch::{BatchAxis, Walk, merge};
 use super::blocked::Blocked;
@@ -12,7 +11,7 @@ use crate::gemm::output_tile::{Piece, Pieces, Then, has_stretches};
 use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
 
-/// A product of fewer multiplications than this, about twenty microseconds of work, wakes nobody.
+/// A product of fewer multiplications than this, about twenty microseconds of work, wakes no workers.
 const BRIEF_MULTIPLICATIONS: usize = 1 << 20;
 
 fn launch(team: &Team, brief: bool, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
@@ -123,7 +122,7 @@ pub struct GemmPlan<T: Real> {
     method: GemmMethod,
     axes: Vec<BatchAxis>,
     batches: usize,
-    /// Products of one task, where tasks are whole products; 0 where the team works inside one product.
+    /// Products of one task, if tasks are whole products; 0 if the team works inside one product.
     group: usize,
     /// Takes the place of all the rest.
     split: Option<Box<Split<T>>>,
@@ -135,7 +134,7 @@ impl<T: Real> GemmPlan<T> {
         Self::with(spec, Isa::detect()).expect("the detected kernels are available")
     }
 
-    /// Plans a product for one kind of kernels; none where this machine lacks them.
+    /// Plans a product for one kind of kernels; `None` if this machine lacks them.
     pub fn with(spec: &GemmSpec, isa: Isa) -> Option<GemmPlan<T>> {
         let kernels = T::kernels(isa)?;
         let mut axes = merge(&spec.batch);
@@ -230,7 +229,7 @@ impl<T: Real> GemmPlan<T> {
         unsafe { self.run_then(team, a, b, c, workspace, None) }
     }
 
-    /// The pieces that [`run_then`](Self::run_then) gives; `None` where it can give none.
+    /// The pieces that [`run_then`](Self::run_then) gives; `None` if it gives none.
     pub fn pieces(&self) -> Option<Pieces> {
         let p = &self.problem;
         if self.split.is_some() || !has_stretches(p) || self.axes.iter().any(|axis| axis.c < 0) {

@@ -3,7 +3,7 @@
 /// Vectors of one element type on one kind of machine.
 ///
 /// # Safety
-/// Every function may be called only where the machine has the instructions of the implementing type, and pointers must
+/// Every function may be called only if the machine has the instructions of the implementing type, and pointers must
 /// be good for the elements the function names. Functions are inlined into a `#[target_feature]` wrapper.
 pub(crate) unsafe trait Simd: Copy + 'static {
     /// Element type.

@@ -1,5 +1,5 @@
-//! Long contractions with small results: the contraction is cut into a number of chunks fixed by the shape, each summed
-//! into a slab of its own, and the slabs are added in order.
+//! Long contractions with small results: the contraction is cut into a number of chunks fixed by the shape. Each chunk
+//! is summed into a separate slab, and the slabs are added in order.
 
 use super::batch::BatchAxis;
 use super::direct::TASK_MULTIPLICATIONS;
@@ -14,7 +14,7 @@ pub(crate) struct Split<T: Real> {
     n: usize,
     c: Strides,
     accumulate: bool,
-    /// Chunks of one length, as a batch; then what is left.
+    /// Chunks of one length, as a batch; then the rest.
     plans: Vec<GemmPlan<T>>,
     /// How far A, B and the slab of the last plan are from the first, in elements.
     tail: (isize, isize, usize),
@@ -25,7 +25,7 @@ pub(crate) struct Split<T: Real> {
 const MIN_CHUNK_TERMS: usize = 1024;
 
 impl<T: Real> Split<T> {
-    /// Cuts a product, or leaves it whole where that does not pay.
+    /// Cuts a product, or leaves it whole if that does not pay off.
     pub(crate) fn new(spec: &GemmSpec, isa: Isa) -> Option<Split<T>> {
         let (m, n) = (spec.m, spec.n);
         let chunks = (spec.k / MIN_CHUNK_TERMS).min(16).min(m * n * spec.k / (2 * TASK_MULTIPLICATIONS));

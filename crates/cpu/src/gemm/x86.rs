@@ -19,7 +19,7 @@ macro_rules! promised {
     };
 }
 
-/// The vectors of one type: its intrinsics by name, and where the instruction sets differ by expression.
+/// The vectors of one type: its intrinsics by name, and by expression if the instruction sets differ.
 macro_rules! simd {
     ($isa:ident<$t:ty>, $v:ty, $lanes:literal, $free:literal, $zero:ident $set1:ident $load:ident $store:ident $fma:ident $add:ident $transpose:ident,
      mask: $m:ty, ($low:ident, $high:ident) => $between:expr,

@@ -162,7 +162,7 @@ float!(F64s, f64, first64, 4, true, 6755399441055744.0, 1023.0, u64,
 macro_rules! halves {
     ($t:ident, $wide:ty, $low:expr, $high:expr) => {
         impl $t {
-            /// Lower and upper half of a vector of AVX-512, which is proof of AVX2 as well.
+            /// Lower and upper half of a vector of AVX-512, which also proves AVX2.
             #[inline(always)]
             pub(crate) fn halves(x: $wide) -> ($t, $t) {
                 on_vectors!(($t($low(x)), $t($high(x))))
@@ -489,8 +489,9 @@ unsafe fn second_epi32(x: __m128i, _: __m128i) -> __m128i {
     promised!(_mm_shuffle_epi32::<1>(x))
 }
 
-/// Folds 8 rows of 8 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
-/// The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise is that of `Num::fold_each`.
+/// Folds 8 rows of 8 lanes as a tree: each step puts the remainders of two vectors side by side and combines the
+/// halves. The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise
+/// is that of `Num::fold_each`.
 macro_rules! each8 {
     ($name:ident, $t:ident, $to:expr, $from:expr) => {
         #[inline(always)]

@@ -231,7 +231,7 @@ impl Num for I32s {
     }
 }
 
-/// Combines what two shuffles take from a pair of vectors. A macro, since a closure here would not carry the features.
+/// Combines two shuffles of a pair of vectors. A macro, since a closure here would not carry the features.
 macro_rules! step {
     ($two:expr, $shuffle:ident, $low:literal, $high:literal, $a:expr, $b:expr) => {{
         let (a, b) = ($a, $b);
@@ -239,8 +239,9 @@ macro_rules! step {
     }};
 }
 
-/// Folds 16 rows of 16 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
-/// The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise is that of `Num::fold_each`.
+/// Folds 16 rows of 16 lanes as a tree: each step puts the remainders of two vectors side by side and combines the
+/// halves. The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise
+/// is that of `Num::fold_each`.
 macro_rules! each16 {
     ($name:ident, $t:ident, $to:ident, $from:ident) => {
         #[inline(always)]
@@ -268,7 +269,7 @@ macro_rules! each16 {
     };
 }
 
-/// The vector as it is, where no cast is needed; unsafe as the casts are, whose place it takes.
+/// The unchanged vector, if no cast is needed; unsafe because it replaces the casts.
 ///
 /// # Safety
 /// Nothing is asked of the caller.

@@ -1,4 +1,4 @@
-//! Float vectors of x86: what AVX2 and AVX-512 have in common, from the names of their intrinsics.
+//! Float vectors of x86: the common part of AVX2 and AVX-512, from the names of their intrinsics.
 
 /// Intrinsics on vectors that exist already.
 macro_rules! on_vectors {
@@ -16,7 +16,8 @@ macro_rules! promised {
     };
 }
 
-/// Operators and both traits of a float vector, from its intrinsics; what masks decide is given by each instruction set.
+/// Operators and both traits of a float vector, from its intrinsics; operations on masks are given by each instruction
+/// set.
 macro_rules! float_vector {
     ($t:ident, $elem:ident, $mask:ty, $lanes:literal, $double:literal, $rounder:expr, $bias:expr, $int:ident,
      $set1:ident $loadu:ident $storeu:ident

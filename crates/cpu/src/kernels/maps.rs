@@ -1,7 +1,7 @@
 //! Loops that apply one function to every element of a tile, with a masked tail.
 //!
-//! Their callers promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the pointers of a
-//! kernel: n elements, or one of a scalar, behind each.
+//! Their callers promise that the machine has the instruction set of `V`, and the requirements of `kernels/mod.rs` on
+//! the pointers of a kernel: n elements, or one of a scalar, behind each.
 
 use super::simd::Num;
 

@@ -1,8 +1,8 @@
 //! Kernels on tiles: each instruction of a fused program is one call of one of these, found when the program is planned.
 //!
-//! A kernel is a plain function pointer on raw bytes. Pointers are aligned to the element, not more. `dst` may be exactly
-//! one of the operands where element sizes agree (in place); otherwise nothing overlaps. A kernel answers each element
-//! the same whatever its place in the tile.
+//! A kernel is a plain function pointer on raw bytes. Pointers are aligned to the element, not more. `dst` may be
+//! exactly one of the operands if element sizes agree (in place); otherwise nothing overlaps. The result of an element
+//! does not depend on its place in the tile.
 //!
 //! Every kernel is an `unsafe fn`. Its caller promises that [`Isa::available`] lists the instruction set it was asked for, and that
 //! behind each pointer are as many elements as the comment on its type says.
@@ -71,7 +71,7 @@ pub type Rows2Fn = unsafe fn(dst: *mut u8, a: *const u8, b: *const u8, r: usize,
 /// (dst, key, counter, stream, index of the first element, n)
 pub type RandomFn = unsafe fn(dst: *mut u8, key: [u32; 2], counter: u32, stream: u32, first: u64, n: usize);
 
-/// Asks the table of one instruction set.
+/// Looks up a kernel in the table of one instruction set.
 macro_rules! ask {
     ($isa:expr, $table:ident($($arg:expr),*)) => {
         match $isa {
@@ -85,12 +85,12 @@ macro_rules! ask {
     };
 }
 
-/// dst\[i\] = f(a\[i\]); `None` where integers have no such function.
+/// dst\[i\] = f(a\[i\]); `None` if integers have no such function.
 pub fn unary(isa: Isa, op: UnaryOp, dtype: DType) -> Option<UnaryFn> {
     ask!(isa, unary(op, dtype))
 }
 
-/// dst\[i\] = f(a\[i\], b\[i\]); `None` where integers have no such function.
+/// dst\[i\] = f(a\[i\], b\[i\]); `None` if integers have no such function.
 pub fn binary(isa: Isa, op: BinaryOp, dtype: DType, a: Arity, b: Arity) -> Option<BinaryFn> {
     ask!(isa, binary(op, dtype, a, b))
 }

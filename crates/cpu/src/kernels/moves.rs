@@ -1,7 +1,7 @@
 //! Kernels that move or make elements without arithmetic on tiles: fill, copy, strided copy, repeat, iota, convert.
 //!
-//! Their callers promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the pointers of a
-//! kernel.
+//! Their callers promise that the machine has the instruction set of `V`, and the requirements of `kernels/mod.rs` on
+//! the pointers of a kernel.
 
 use super::simd::Num;
 use bilevel_graph::Precision;
@@ -168,7 +168,7 @@ impl Cast<i32> for f64 {
 }
 
 impl Cast<i32> for f32 {
-    // 2³¹ − 1 is not a float: what is not below 2³¹ is answered on its own.
+    // 2³¹ − 1 is not a float: numbers not below 2³¹ are handled separately.
     #[inline(always)]
     fn cast(self) -> i32 {
         let x = if self < 2147483520.0 { self } else { 2147483520.0 };

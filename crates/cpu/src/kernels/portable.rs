@@ -150,7 +150,7 @@ macro_rules! float {
                 $t::sqrt(self)
             }
             // Without SSE4.1 or the like `floor` is a call. Adding 2²³ or 2⁵² with the sign of x rounds to a whole
-            // number; what is larger is whole already.
+            // number; larger numbers are already whole.
             #[inline(always)]
             fn floor(self) -> $t {
                 let large = ($rounder / 1.5) as $t;

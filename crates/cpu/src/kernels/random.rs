@@ -1,8 +1,8 @@
 //! The random draws of `bilevel_graph::random`, many blocks at once and with the same bits.
 //!
-//! Each 64-bit lane carries one block: a word of it stands in the lower half of each of four registers, which is where
-//! the machine's 32 × 32 → 64 multiply takes its factors from; whatever the upper halves hold is never read. Floats are
-//! never fused here, as the specification asks.
+//! Each 64-bit lane carries one block: its words are in the lower halves of four registers, the operands of the
+//! machine's 32 × 32 → 64 multiply; the upper halves are never read. Floats are never fused here, as the specification
+//! requires.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::RandomFn;
@@ -10,7 +10,7 @@ use super::simd::{Float, Num, Words};
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 use bilevel_graph::{DType, RandomKind};
 
-/// Where a draw is read from.
+/// The position of a draw.
 #[derive(Clone, Copy)]
 pub(crate) struct DrawKey {
     pub key: [u32; 2],
@@ -18,7 +18,7 @@ pub(crate) struct DrawKey {
     pub stream: u32,
 }
 
-/// What is made of the blocks.
+/// The distribution made from the blocks.
 pub(crate) trait Distribution<W: Words> {
     /// The type of an element.
     type Elem: Copy + Default;
@@ -62,7 +62,7 @@ fn join<W: Words>(low: W, high: W) -> W {
 /// There is room for n elements at `dst`, and the machine has the instruction set of `W`.
 #[inline(always)]
 pub(crate) unsafe fn fill<W: Words, D: Distribution<W>>(from: DrawKey, first: u64, dst: *mut D::Elem, n: usize) {
-    // A chunk is what one round of registers gives; its store runs straight into dst where it fits.
+    // A chunk is the result of one round of registers, stored directly into dst if it fits.
     let chunk = W::LANES * D::EACH;
     if n <= D::EACH {
         // SAFETY: the caller's promise.
@@ -148,11 +148,11 @@ impl<W: Words> Distribution<W> for NormalF32 {
         let q = k.add32(word(1 << 21)).shr32::<22>();
         let f = k.sub32(q.shl32::<22>()).to_f32() * like.of(1.0 / 16777216.0);
         let bit = |x: W| x.and(word(2)).shl32::<30>().as_f32();
-        // Bit 0 of q moved into the exponent: a normal float where set.
+        // Bit 0 of q moved into the exponent: a normal float if set.
         let odd = !q.and(word(1)).shl32::<24>().as_f32().equal(like.of(0.0));
         let (x, y) = turn(f, odd, [bit(q.add32(word(1))), bit(q)], &single::SIN, &single::COS);
         let (low, high) = W::from_f32(r * x).interleave32(W::from_f32(r * y));
-        // SAFETY: two vectors are what `LANES` blocks give.
+        // SAFETY: `LANES` blocks give two vectors.
         unsafe {
             low.as_f32().store(dst);
             high.as_f32().store(dst.add(W::F32::LANES));
@@ -200,7 +200,7 @@ impl<W: Words> Distribution<W> for NormalF64 {
         let odd = !q.and(w0.all(1)).shl64::<53>().as_f64().equal(like.of(0.0));
         let (x, y) = turn(f, odd, [bit(q.add64(w0.all(1))), bit(q)], &double::SIN, &double::COS);
         let (low, high) = W::from_f64(r * x).interleave64(W::from_f64(r * y));
-        // SAFETY: two vectors are what `LANES` blocks give.
+        // SAFETY: `LANES` blocks give two vectors.
         unsafe {
             low.as_f64().store(dst);
             high.as_f64().store(dst.add(W::LANES));
@@ -229,7 +229,7 @@ impl<W: Words> Distribution<W> for UniformF32 {
     unsafe fn write(words: [W; 4], dst: *mut f32) {
         let (low, high) = in_order(words);
         let unit = low.as_f32().of(1.0 / 16777216.0);
-        // SAFETY: two vectors are what `LANES` blocks give.
+        // SAFETY: `LANES` blocks give two vectors.
         unsafe {
             (low.shr32::<8>().to_f32() * unit).store(dst);
             (high.shr32::<8>().to_f32() * unit).store(dst.add(W::F32::LANES));
@@ -252,7 +252,7 @@ impl<W: Words> Distribution<W> for UniformF64 {
     unsafe fn write(words: [W; 4], dst: *mut f64) {
         let (low, high) = in_order(words);
         let unit = low.as_f64().of(1.0 / 9007199254740992.0);
-        // SAFETY: two vectors are what `LANES` blocks give.
+        // SAFETY: `LANES` blocks give two vectors.
         unsafe {
             (large_to_f64(low.shr64::<11>()) * unit).store(dst);
             (large_to_f64(high.shr64::<11>()) * unit).store(dst.add(W::LANES));
@@ -274,7 +274,7 @@ impl<W: Words> Distribution<W> for RandomBits {
     #[inline(always)]
     unsafe fn write(words: [W; 4], dst: *mut i32) {
         let (low, high) = in_order(words);
-        // SAFETY: two vectors are what `LANES` blocks give.
+        // SAFETY: `LANES` blocks give two vectors.
         unsafe {
             low.as_f64().store(dst.cast());
             high.as_f64().store(dst.cast::<f64>().add(W::LANES));

@@ -1,11 +1,11 @@
 //! Reductions over the rows of a contiguous tile `[r, l]`, in an order that depends on l alone.
 //!
-//! Element j of a row belongs to lane j mod W of 64 bytes (W = 16 or 8), in four such lanes sets for long rows, whatever
-//! the width of the machine's registers; lanes are then added by halves. So every instruction set gives the same bits,
+//! Element j of a row belongs to lane j mod W of 64 bytes (W = 16 or 8), in four such sets of lanes for long rows, for
+//! any width of the machine's registers; lanes are then added by halves. So every instruction set gives the same bits,
 //! and the error of a sum of n positive numbers grows like n/(4·W) at worst.
 //!
-//! The callers of its kernels promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the
-//! pointers of a kernel: r·l elements behind an operand, and room for r behind `dst`.
+//! The callers of its kernels promise that the machine has the instruction set of `V`, and the requirements of
+//! `kernels/mod.rs` on the pointers of a kernel: r·l elements behind an operand, and room for r behind `dst`.
 
 use super::simd::Num;
 
@@ -51,7 +51,7 @@ impl<V: Num> Fold<V> for Max {
     }
 }
 
-/// What a row holds: the elements themselves, or products of two rows.
+/// The content of a row: elements, or products of two rows.
 ///
 /// # Safety
 /// The callers of its functions promise that the elements they ask for can be read, and that the machine has the instruction
@@ -263,8 +263,8 @@ pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: 
 
 /// dst\[i\] = the first j with the largest a\[i, j\], a NaN counting as larger than any number.
 ///
-/// The largest values of 64 rows are found first, then in each row the first lane that holds its own; only where the
-/// largest is NaN is an element unequal to itself the one sought.
+/// The largest values of 64 rows are found first, then in each row the first lane that holds it. If the largest is NaN,
+/// the first element unequal to itself is sought.
 ///
 /// # Safety
 /// See the head of this file.

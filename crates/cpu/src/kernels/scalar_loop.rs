@@ -1,6 +1,6 @@
 //! The default kernel of an elementwise function: one element after the other, by the reference's formula of one number.
 //!
-//! A function that is worth vector instructions has a kernel of its own in `targets.rs`; any other needs nothing here.
+//! A function that is worth vector instructions has a kernel in `targets.rs`; any other needs nothing here.
 
 use super::{Arity, BinaryFn, UnaryFn};
 use bilevel_graph::{BinaryOp, DType, UnaryOp, scalar};

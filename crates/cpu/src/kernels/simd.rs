@@ -1,10 +1,10 @@
 //! Vectors of numbers as the kernels see them: one trait for any number, one for floats, one for 64-bit words. Each
 //! instruction set gives types that implement them (`avx512.rs`, `avx2.rs`, `portable.rs`).
 //!
-//! A vector is proof that the machine has its instruction set. Only `unsafe` functions make one from nothing: they may be called
-//! only in what is inlined into a function compiled for that set, as in `targets.rs` and `random.rs`, and such a function is handed out
-//! only for sets that [`Isa::available`](super::Isa::available) lists. Every other function has a vector among its
-//! operands, so that it may use the set's instructions.
+//! A vector is proof that the machine has its instruction set. Only `unsafe` functions make one from nothing: they may
+//! be called only in code that is inlined into a function compiled for that set, as in `targets.rs` and `random.rs`.
+//! Such a function is returned only for sets listed by [`Isa::available`](super::Isa::available). Every other function
+//! has a vector among its operands, so that it may use the set's instructions.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -106,11 +106,11 @@ pub(crate) trait Float:
     /// The exponent field of 1: 127 or 1023.
     const BIAS: f64;
 
-    /// All lanes this constant (rounded to f32 where the lanes are f32), in a vector of the same type.
+    /// All lanes this constant (rounded to f32 if the lanes are f32), in a vector of the same type.
     fn of(self, x: f64) -> Self;
     /// All lanes this pattern: the low 32 bits, or all 64.
     fn of_bits(self, bits: u64) -> Self;
-    /// a·b + c, fused where that is one instruction, else two roundings.
+    /// a·b + c, fused if that is one instruction, otherwise with two roundings.
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// √a
     fn sqrt(self) -> Self;
@@ -151,8 +151,8 @@ pub(crate) trait Float:
         (n + n.of(Self::ROUNDER + Self::BIAS)).field_up()
     }
 
-    /// a·2ⁿ for whole |n| up to twice the exponent range, in two steps so that overflow and gradual underflow come out
-    /// right: the first step is exact for a near 1.
+    /// a·2ⁿ for whole |n| up to twice the exponent range, in two steps so that overflow and gradual underflow are
+    /// right; the first step is exact for a near 1.
     #[inline(always)]
     fn scale(self, n: Self) -> Self {
         let half = (n * n.of(0.5)).round();

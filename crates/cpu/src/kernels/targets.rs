@@ -1,7 +1,7 @@
 //! The bodies compiled once for every instruction set, and the tables that find them.
 //!
 //! The wrappers here are the only functions with target features, but for the random draws; everything they call is inlined into
-//! them. Their callers promise those features, and what `kernels/mod.rs` asks of the pointers of a kernel.
+//! them. Their callers promise those features, and the requirements of `kernels/mod.rs` on the pointers of a kernel.
 
 /// The unary functions all floats share.
 macro_rules! floats {
@@ -61,13 +61,13 @@ macro_rules! by_type {
 /// The body of a wrapper.
 macro_rules! inlined {
     ($body:expr) => {
-        // SAFETY: the wrapper's caller promises its features and what `kernels/mod.rs` asks of its pointers.
+        // SAFETY: the wrapper's caller promises its features and the requirements of `kernels/mod.rs` on its pointers.
         unsafe { $body }
     };
 }
 
-/// Makes a module with the wrappers and tables of one instruction set: its vector types, narrower ones for short rows, and
-/// how many registers of 32-bit and 64-bit elements make up 64 bytes.
+/// Makes a module with the wrappers and tables of one instruction set, from its vector types, narrower ones for short
+/// rows, and the number of registers of 32-bit and 64-bit elements in 64 bytes.
 macro_rules! target {
     ($name:ident, $doc:literal, $(#[$feature:meta])*, $own:ident, $narrower:ident, $k32:literal, $k64:literal) => {
         #[doc = $doc]

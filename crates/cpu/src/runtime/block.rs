@@ -8,14 +8,14 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Asks the system to back these bytes with huge pages: matrix products walk memory with strides of a page and more, and
-/// spend their time on address translation otherwise. A system that does not know them may say no.
+/// spend their time on address translation otherwise. A system without them may refuse.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
     unsafe extern "C" {
         fn madvise(start: *mut std::ffi::c_void, bytes: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
     }
     const MADV_HUGEPAGE: std::ffi::c_int = 14;
-    // SAFETY: the bytes belong to the block; this advice changes how they are backed, not what they hold.
+    // SAFETY: the bytes belong to the block; this advice changes their backing, not their contents.
     unsafe { madvise(start.cast(), bytes, MADV_HUGEPAGE) };
 }
 
@@ -25,8 +25,8 @@ fn ask_for_huge_pages(_: *mut u8, _: usize) {}
 /// Below this the system is not asked how much there is.
 const MIN_CHECKED_BYTES: usize = 1 << 28;
 
-/// Bytes that can be had without swapping, where the system says so. It would promise more than it has, and end the process
-/// when it cannot keep the promise.
+/// Bytes available without swapping, if the system reports them. The system may overcommit memory and then kill the
+/// process.
 #[cfg(target_os = "linux")]
 pub(crate) fn free_bytes() -> Option<u64> {
     let table = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -49,12 +49,13 @@ pub(crate) struct Block {
 
 // SAFETY: the block owns its memory, as a boxed slice would.
 unsafe impl Send for Block {}
-// SAFETY: what can be reached through a shared block is its address and its length.
+// SAFETY: a shared block only gives access to its address and its length.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// An error where the system has not as many bytes. The allocation asks for no alignment and aligns by itself: so asked,
-    /// the system gives pages that are zeroed when first touched, and a large block costs nothing before the first run.
+    /// Returns an error if the system lacks this many bytes. The allocation requests no alignment and aligns by itself.
+    /// The system then returns pages that are zeroed at first touch, so a large block costs nothing before the first
+    /// run.
     pub fn new(bytes: usize) -> Result<Self> {
         let refuse = || Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: free_bytes() });
         if bytes >= MIN_CHECKED_BYTES && free_bytes().is_some_and(|free| bytes as u64 > free) {

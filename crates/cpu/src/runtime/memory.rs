@@ -1,4 +1,4 @@
-//! Where the steps of a plan find their bytes: a table of regions, and an offset in one of them.
+//! The addresses of a plan's steps: a table of regions, and an offset in one of them.
 
 use bilevel_graph::{DType, Result};
 use bilevel_plan::{MemoryMap, Place, Region, Schedule, expect};
@@ -7,9 +7,9 @@ use bilevel_plan::{MemoryMap, Place, Region, Schedule, expect};
 pub(crate) const SCRATCH: u32 = 0;
 /// The constants of the plan.
 pub(crate) const CONSTANTS: u32 = 1;
-/// What lives within one run, lent by the executor.
+/// Values within one run, lent by the executor.
 pub(crate) const ARENA: u32 = 2;
-/// What outlives a run and is the program's own: tables, the number of the step, what is the same in every step.
+/// Values of the program that outlive a run: tables, the number of the step, loop-invariant values.
 pub(crate) const KEPT: u32 = 3;
 /// The first of the bound buffers: inputs, then outputs.
 pub(crate) const BOUND: u32 = 4;
@@ -23,7 +23,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Where a place of a program with this many inputs is.
+    /// The address of a place in a program with this many inputs.
     pub fn new(place: Place, inputs: usize) -> Self {
         let region = match place.region {
             Region::Arena => ARENA,

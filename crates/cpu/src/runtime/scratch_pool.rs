@@ -5,7 +5,7 @@ use crate::runtime::block::Block;
 use bilevel_graph::Result;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks nobody uses now. There are as many as programs have run at the same time.
+/// Unused blocks, as many as programs have run at the same time.
 #[derive(Default)]
 pub(crate) struct Pool {
     free: Mutex<Vec<Block>>,
@@ -35,7 +35,7 @@ impl Pool {
         Block::new(bytes)
     }
 
-    /// Takes back what a run is done with.
+    /// Takes back the block of a finished run.
     pub fn give_back(&self, block: Block) {
         self.free().push(block);
     }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes worth a task of their own.
+/// Bytes worth a separate task.
 const TASK_BYTES: usize = 1 << 20;
 
 /// The memory of one buffer.
@@ -35,7 +35,7 @@ impl CpuStorage {
         self.block.start()
     }
 
-    /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads where there are many.
+    /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads if there are many.
     fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
         // Most are single numbers, for which a team is much ado.
         if bytes <= TASK_BYTES {
@@ -47,7 +47,8 @@ impl CpuStorage {
     }
 
     /// # Safety
-    /// This many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
+    /// This many bytes must be readable at `from` and writable at `to`, and there must be no other use of those at
+    /// `to`.
     unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
         let (from, to) = (Pointer(from.cast_mut()), Pointer(to));
         // SAFETY: the caller's promise; tasks copy different stretches.

@@ -27,7 +27,7 @@ struct Job {
     tasks: usize,
 }
 
-/// Keeps a word on cache lines of its own, so that polling it does not slow the others.
+/// Keeps a word on separate cache lines, so that polling it does not slow the others.
 #[repr(align(128))]
 struct Alone<T>(T);
 
@@ -41,8 +41,8 @@ struct TeamState {
     asleep: Vec<AtomicBool>,
 }
 
-// SAFETY: `job` is written only by the one caller that holds `busy`, at a moment when `state` says closed and empty, and
-// read only by workers that joined afterwards; the SeqCst accesses to `state` order the two.
+// SAFETY: `job` is written only by the one caller that holds `busy`, while `state` is closed and empty, and read only
+// by workers that joined afterwards. The SeqCst accesses to `state` order the two.
 unsafe impl Sync for TeamState {}
 // SAFETY: the raw pointer in `job` is only followed while the call that set it is on its caller's stack.
 unsafe impl Send for TeamState {}
@@ -152,7 +152,7 @@ impl Team {
     /// Calls `task(i)` for every i below `tasks`, in any order, and returns when all have returned.
     ///
     /// # Panics
-    /// Where a task panics; the other tasks may then be left out.
+    /// If a task panics; other tasks may then be skipped.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         self.run_with(tasks, &|i, _| task(i));
     }

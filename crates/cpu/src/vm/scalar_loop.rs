@@ -1,5 +1,5 @@
-//! A whole loop of scalar steps in one go: what a step reads and the loop does not change is loaded once, what it carries
-//! stays in registers, and what only an output needs is computed in the last step.
+//! A whole loop of scalar steps at once: loop-invariant operands are loaded once, carried values stay in registers, and
+//! values that only an output needs are computed in the last step.
 
 use crate::runtime::memory::{Address, Memory, SCRATCH};
 use crate::vm::scalar_vm::{Action, Scalars};
@@ -13,16 +13,16 @@ pub(crate) struct ScalarLoop {
     first: Vec<Action>,
     /// A step but the last.
     every: Vec<Action>,
-    /// (to, from) at the end of such a step: what is carried to the next and could not be computed in its place.
+    /// (to, from) at the end of such a step: carried values that could not be computed in place.
     moves: Vec<(u16, u16)>,
-    /// The last step, with the stores of outputs and of what is carried.
+    /// The last step, with the stores of outputs and of carried values.
     last: Vec<Action>,
     /// The register of the step's number.
     counter: Option<u16>,
 }
 
 impl ScalarLoop {
-    /// The loop over steps of this program, whose number lies at the place `counter`; `None` where it has to be run step by
+    /// The loop over steps of this program, whose number is at the place `counter`; `None` if it has to be run step by
     /// step.
     pub fn new(scalars: &Scalars, counter: Option<Address>) -> Option<Self> {
         let (mut first, mut body, mut outputs, mut carried) = (vec![], vec![], vec![], vec![]);
@@ -144,7 +144,7 @@ fn needed(actions: &[Action], wanted: &[u16], scalars: &Scalars) -> Vec<Action> 
     kept
 }
 
-/// Where registers are written, where they are read last, and how often they are carried on.
+/// The writes and last reads of registers, and how often they are carried.
 #[derive(Default)]
 struct InPlace {
     written: HashMap<u16, usize>,
@@ -166,8 +166,8 @@ impl InPlace {
         found
     }
 
-    /// Lets the action that computes `from` write to `to` at once, where nothing reads the old `to` afterwards and nobody
-    /// else carries `from` on. False where it cannot be. What is read where does not change by that.
+    /// Lets the action that computes `from` write to `to` at once, if nothing reads the old `to` afterwards and `from`
+    /// is carried only once. Returns false if that is impossible. Reads do not change.
     fn write(&self, actions: &mut [Action], to: u16, from: u16) -> bool {
         let Some(&place) = self.written.get(&from) else { return false };
         let shared = self.carried.get(&from).is_some_and(|&times| times > 1);

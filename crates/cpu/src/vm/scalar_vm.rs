@@ -1,5 +1,5 @@
-//! Loops over a single element: a handful of numbers in registers, a nanosecond or two per operation, where a tile kernel
-//! would spend most of its time being called.
+//! Loops over a single element: a handful of numbers in registers, a nanosecond or two per operation, while a tile
+//! kernel would spend most of its time in the call.
 //!
 //! Values are kept as `f64`, which holds every `f32` and `i32` exactly; after each operation they are rounded to their type.
 //! For +, −, ·, / and √ that gives the same bits as computing in `f32`, since `f64` has more than twice its digits.
@@ -12,7 +12,7 @@ use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp, scalar};
 use bilevel_plan::{Elementwise, Kind, Operand};
 use std::collections::HashMap;
 
-/// What an instruction does with registers a, b and c.
+/// The operation of an instruction on registers a, b and c.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
     Copy,
@@ -103,7 +103,7 @@ pub(crate) struct Scalars {
     registers: usize,
 }
 
-/// The scalar program of a group, or `None` where some member is not elementwise on one element.
+/// The scalar program of a group, or `None` if some member is not elementwise on one element.
 pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
     let info = &around.schedule.groups()[group];
     if info.domain?.n != 1 {
@@ -214,7 +214,7 @@ impl ScalarBuilder<'_> {
         Some(())
     }
 
-    /// Remembers a member's register and stores it where others read it.
+    /// Records a member's register and stores it for other readers.
     fn finish(&mut self, id: usize, register: u16) {
         self.known.insert((id, 0), register);
         if let Some(place) = self.around.written_at(self.group, id) {

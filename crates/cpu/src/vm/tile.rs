@@ -19,7 +19,7 @@ pub(crate) enum Advance {
     Row = 2,
 }
 
-/// Where an instruction reads or writes.
+/// The operand or result of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub start: Address,
@@ -51,7 +51,7 @@ pub(crate) struct Load {
     pub once: bool,
 }
 
-/// A reduction into memory: where each element of the loop is added.
+/// A reduction into memory: the place to which each element of the loop is added.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink {
     pub runs: Vec<Run>,
@@ -64,9 +64,9 @@ pub(crate) struct Sink {
     /// The value of no elements, as the bits of one element.
     pub start: [u8; 8],
     pub fill: UnaryFn,
-    /// Where the result goes.
+    /// The address of the result.
     pub result: Address,
-    /// Where the tasks' own sums go when there are several.
+    /// The addresses of the tasks' sums if there are several.
     pub partial: Address,
 }
 
@@ -236,7 +236,7 @@ impl TileProgram {
         }
     }
 
-    /// Where a task keeps the sums of a sink.
+    /// The address of a task's sums of a sink.
     ///
     /// # Safety
     /// As for [`run_task`](Self::run_task).
@@ -288,7 +288,7 @@ impl TileProgram {
         }
     }
 
-    /// Adds up what the tasks collected, in their order, so the result does not depend on who ran them.
+    /// Adds up the sums of the tasks in their order, so the result does not depend on the threads that ran them.
     ///
     /// # Safety
     /// As [`run_task`](Self::run_task), after all tasks have ended.
@@ -361,7 +361,7 @@ impl Tile {
     /// Adds the elements of this tile to the sums of a sink.
     ///
     /// # Safety
-    /// `a` holds the elements of this tile, and `result` is where the task keeps the sums.
+    /// `a` holds the elements of this tile, and `result` is the address of the task's sums.
     unsafe fn sink(&self, sink: &Sink, result: *mut u8, a: *const u8, rows: bool) {
         let size = sink.size as isize;
         // SAFETY: the runs lead to elements of the result only.

@@ -6,7 +6,7 @@ use crate::registry::{Access, Dataset, Remote};
 use crate::table::Table;
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "abalone",
     summary: "ages of sea snails (regression), 4 177 rows of 8 numbers",

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Columns of both parts.
 const COLUMNS: usize = 123;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "a9a",
     summary: "incomes of the 1994 census, two classes, 32 561 + 16 281 rows of 123 zeros and ones",

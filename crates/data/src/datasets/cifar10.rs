@@ -8,7 +8,7 @@ use crate::readers::pictures::{Settings, read_cached};
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "cifar10",
     summary: "small photographs of 10 classes, 50 000 + 10 000 colour images of 32 x 32",
@@ -50,10 +50,10 @@ pub fn load_first(root: impl AsRef<Path>) -> Result<LabelledImages> {
     }
 }
 
-/// All 60 000 images from JPEG files, for those who have these instead of the published archive:
-/// `cifar10_jpeg60k.tar.xz`, with paths `train/CLASS/NUMBER.jpg` in which the n-th file of a class is the n-th image of
-/// that class, and `labels_train50000_test1000.u8.gz`, by which the training images are put into the published order.
-/// Test images come class by class. Decoded images are cached in `cache`.
+/// All 60 000 images from JPEG files instead of the published archive. `cifar10_jpeg60k.tar.xz` has paths
+/// `train/CLASS/NUMBER.jpg`, in which the n-th file of a class is the n-th image of that class.
+/// `labels_train50000_test1000.u8.gz` puts the training images into the published order. Test images come class by
+/// class. Decoded images are cached in `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::cifar10::load_jpeg("no/such/folder", "no/such/cache").is_err());
@@ -77,15 +77,14 @@ pub fn load_jpeg(root: impl AsRef<Path>, cache: impl AsRef<Path>) -> Result<(Lab
     Ok((train.take(&order)?, part("test")?))
 }
 
-/// The labels of CIFAR-10N (Wei et al. 2022): what people answered when they were shown the training images, in the
-/// published order.
+/// The labels of CIFAR-10N (Wei et al. 2022): the answers of people to the training images, in the published order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HumanLabels {
     /// The true labels.
     pub clean: Vec<i32>,
-    /// What most of three people said; 9 % are wrong.
+    /// The majority vote of three people; 9 % are wrong.
     pub aggregate: Vec<i32>,
-    /// What each of the three said; 17 to 18 % are wrong.
+    /// The answer of each of the three; 17 to 18 % are wrong.
     pub random: [Vec<i32>; 3],
     /// A wrong answer if any of the three gave one; 40 % are wrong.
     pub worst: Vec<i32>,

@@ -6,7 +6,7 @@ use crate::readers::cifar::{Kind, Part, read_archive};
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "cifar100",
     summary: "small photographs of 100 classes, 50 000 + 10 000 colour images of 32 x 32",

@@ -6,7 +6,7 @@ use crate::readers::pictures::{Fit, Settings, read_cached};
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "dtd",
     summary: "textures of 47 classes, 120 colour images per class",

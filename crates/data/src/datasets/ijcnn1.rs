@@ -9,7 +9,7 @@ use std::path::Path;
 /// Columns of both parts.
 const COLUMNS: usize = 22;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "ijcnn1",
     summary: "the challenge of IJCNN 2001, two classes, 49 990 + 91 701 rows of 22 numbers",

@@ -6,7 +6,7 @@ use crate::readers::idx;
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "mnist",
     summary: "handwritten digits, 60 000 + 10 000 grey images of 28 x 28",

@@ -1,4 +1,4 @@
-//! Known datasets, one per file: what it is, where it comes from, and how it is loaded from the data folder.
+//! Known datasets, one per file: its description, source, and loading from the data folder.
 
 pub mod abalone;
 pub mod adult;

@@ -6,7 +6,7 @@ use crate::readers::views::{self, Views};
 use crate::registry::{Access, Dataset};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "nerf-synthetic",
     summary: "eight rendered scenes, 400 posed views of 800 x 800 each",

@@ -7,7 +7,7 @@ use crate::readers::pictures::{Channels, Settings, read_cached};
 use crate::registry::{Access, Dataset, Remote};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "omniglot",
     summary: "handwritten characters of 50 alphabets, 964 + 659 classes of 20 images of 105 x 105",

@@ -6,7 +6,7 @@
 
 use crate::registry::{Access, Dataset, Remote};
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "oxford-pets",
     summary: "cats and dogs of 37 breeds, 7 349 colour images",

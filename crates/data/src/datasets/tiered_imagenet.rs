@@ -6,7 +6,7 @@ use crate::readers::pictures::{Settings, read_cached};
 use crate::registry::{Access, Dataset};
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "tiered-imagenet",
     summary: "608 classes of ImageNet for few-shot learning, 779 165 colour images of 84 x 84",

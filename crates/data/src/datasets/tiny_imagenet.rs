@@ -11,7 +11,7 @@ use std::path::Path;
 
 const ARCHIVE: &str = "tiny-imagenet-200.zip";
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "tiny-imagenet",
     summary: "200 classes of ImageNet, 500 + 50 colour images of 64 x 64 per class",

@@ -27,7 +27,7 @@ impl Draws {
         (self.word() >> 11) as f64 * 2f64.powi(-53)
     }
 
-    /// One of 0 … n − 1, all equally likely; 0 where n is 0.
+    /// One of 0 … n − 1, all equally likely; 0 if n is 0.
     pub fn below(&mut self, n: usize) -> usize {
         let n = n.max(1) as u64;
         // The words above the last whole multiple of n would favour small numbers.

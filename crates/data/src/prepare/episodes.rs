@@ -1,5 +1,5 @@
-//! Fixed few-shot episodes, as tables of rows, to compare methods on the same ones. For training, where every
-//! hypergradient draws an episode of its own, see [`bilevel::Scope::shots`].
+//! Fixed few-shot episodes, as tables of rows, to compare methods on the same ones. For training, in which every
+//! hypergradient draws a new episode, see [`bilevel::Scope::shots`].
 
 use super::draws::Draws;
 use crate::error::{Error, Result};

@@ -17,14 +17,14 @@ use bilevel::{Array, DType};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalisation {
-    /// What is subtracted, one number per channel.
+    /// The mean to subtract, one number per channel.
     pub mean: Vec<f64>,
     /// The divisor after that, one number per channel.
     pub deviation: Vec<f64>,
 }
 
-/// A sum that keeps what rounding takes away from it (Kahan 1965): with tens of millions of pixels, most of them equal, a plain sum
-/// is wrong from the tenth digit on.
+/// A compensated sum (Kahan 1965): with tens of millions of pixels, most of them equal, a plain sum is wrong from the
+/// tenth digit on.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     total: f64,
@@ -60,7 +60,7 @@ impl Normalisation {
         let mean: Vec<f64> = sums.iter().map(|sum| sum.total / count).collect();
         each(array, inner, channels, |channel, value| squares[channel].add((value - mean[channel]).powi(2)));
         let deviation = squares.iter().map(|square| (square.total / count).sqrt()).zip(&mean);
-        // A constant's deviation is what rounding leaves of it.
+        // A constant's deviation is only rounding.
         let deviation = deviation.map(|(s, mean)| if s > 1e-9 * mean.abs() { s } else { 1.0 }).collect();
         Ok(Normalisation { mean, deviation })
     }

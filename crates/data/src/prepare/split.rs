@@ -70,7 +70,7 @@ fn check(shares: &[f64]) -> Result<()> {
     }
 }
 
-/// Part k is what lies between the shares before it and those up to it.
+/// Part k is between the sum of the shares before it and the sum up to it.
 fn deal(rows: &[usize], shares: &[f64], parts: &mut [Vec<usize>]) {
     let (mut from, mut sum) = (0, 0.0);
     for (share, part) in shares.iter().zip(parts) {

@@ -103,7 +103,7 @@ fn visit_zip(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
 
 fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
     let (_, length) = input.packed()?;
-    // The stream has a limit of its own; this one is for files with holes, whose zeros are not in the stream.
+    // The stream has a separate limit; this one is for files with holes, whose zeros are not in the stream.
     let mut allowance = Allowance::unpacking(&input.limits(), length);
     let mut stream = input.stream()?;
     if stream.fill_buf().map_err(|error| input.decoding(error))?.is_empty() {
@@ -130,7 +130,7 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
             visit(path, bytes)?;
         }
     }
-    // What is behind the last file is read too, so that the checksum of the compression is compared.
+    // The bytes after the last file are read too, to verify the checksum of the compression.
     std::io::copy(&mut ending, &mut std::io::sink()).map_err(|error| input.decoding(error))?;
     // The decoder takes the end of the stream for the end of the archive.
     if ending.zeros < BLOCK {
@@ -139,7 +139,7 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
     Ok(())
 }
 
-/// A reader that counts the zeros at the end of what it has read so far.
+/// A reader that counts the trailing zeros of the bytes read so far.
 struct Ending<R> {
     inner: R,
     zeros: usize,

@@ -6,7 +6,7 @@ use crate::table::Table;
 use std::collections::BTreeSet;
 use std::io::BufRead;
 
-/// What precedes the rows.
+/// The lines before the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// Nothing: the first line is a row.
@@ -43,7 +43,7 @@ pub enum Target {
 pub struct Format {
     /// The separator between columns: a comma by default.
     pub separator: u8,
-    /// What precedes the rows: nothing by default.
+    /// The lines before the rows: none by default.
     pub header: Header,
     /// The column to predict: the last by default.
     pub target: Target,

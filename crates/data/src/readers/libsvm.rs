@@ -31,7 +31,7 @@ pub struct Sparse {
     input: Input,
     columns: usize,
     targets: Vec<f64>,
-    /// Where each row ends in the entries.
+    /// The end of each row in the entries.
     ends: Vec<usize>,
     /// Column and value of each stored entry, row by row.
     entries: Vec<(u32, f64)>,
@@ -59,7 +59,7 @@ impl Sparse {
         from.zip(self.ends.get(row)).map_or(&[], |(from, to)| &self.entries[from..*to])
     }
 
-    /// All numbers, zeros included. Give the number of columns where a test set uses fewer than the training set.
+    /// All numbers, zeros included. Give the number of columns if a test set uses fewer than the training set.
     pub fn to_table(&self, columns: Option<usize>) -> Result<Table> {
         let columns = columns.unwrap_or(self.columns);
         if columns < self.columns {

@@ -74,7 +74,7 @@ fn array(bytes: &[u8], place: &str, limits: &Limits) -> Result<Numbers> {
     element.numbers(order, shape, numbers, limits, place)?.transposed()
 }
 
-/// What a header says.
+/// The contents of a header.
 struct Header {
     kind: String,
     fortran: bool,
@@ -82,7 +82,7 @@ struct Header {
 }
 
 impl Header {
-    /// The three entries of the dictionary, in any order, and nothing else.
+    /// The three entries of the dictionary, in any order; others are refused.
     fn parse(text: &str) -> Option<Self> {
         let mut rest = text.trim().strip_prefix('{')?.trim_start();
         let (mut kind, mut fortran, mut shape) = (None, None, None);
@@ -138,7 +138,7 @@ impl Header {
     }
 }
 
-/// A quoted word at the beginning of a text, and what follows it.
+/// A quoted word at the beginning of a text, and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
     text[1..].split_once(quote)

@@ -1,6 +1,6 @@
-//! Posed views: photographs or renderings of one scene, each with the camera it was taken by, as NeRF's
-//! `transforms.json` has them. With W pixels per row and α the horizontal angle of view, the focal length is f = W/2 /
-//! tan(α/2) pixels, and the ray through column i and row j of a camera with rotation R and place o is
+//! Posed views: photographs or renderings of one scene, each with its camera, from NeRF's `transforms.json`. With W
+//! pixels per row and α the horizontal angle of view, the focal length is f = W/2 / tan(α/2) pixels. The ray through
+//! column i and row j of a camera with rotation R and place o is
 //!
 //!   r(t) = o + t·R·d,   d = ((i + ½ − W/2)/f, −(j + ½ − H/2)/f, −1)
 

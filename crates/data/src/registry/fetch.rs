@@ -1,6 +1,6 @@
-//! Downloads that resume where they stopped.
+//! Downloads that can be resumed.
 //!
-//! What has been received so far is in `.NAME.part`, beside the file to be. Each request asks for the missing bytes; if
+//! Received bytes are in `.NAME.part`, in the same folder. Each request is for the missing bytes; if
 //! the server sends the whole file instead, the download starts over. The file gets its name once its size and SHA-256
 //! are right.
 
@@ -33,7 +33,7 @@ pub struct Progress<'a> {
 }
 
 /// Downloads all files of a dataset that are missing or damaged into the data folder, verifies their SHA-256, and
-/// unpacks those that need it. It can be interrupted at any moment and resumes where it stopped.
+/// unpacks those that need it. It can be interrupted at any moment and is then resumed.
 ///
 /// ```
 /// use bilevel_data::registry::{fetch, find};
@@ -86,7 +86,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
             Outcome::Whole if digest(&mut part).map_err(&failed)?.eq_ignore_ascii_case(file.sha256) => break,
             Outcome::Whole => {
                 let reason = format!("its SHA-256 is not {}", file.sha256);
-                // What lay there from another time may be what is wrong, so what was begun is reset once.
+                // Bytes left from an earlier download may be wrong, so the partial file is reset once.
                 if before == 0 {
                     std::fs::remove_file(&path).map_err(failed)?;
                     return Err(refuse(format!(
@@ -120,7 +120,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
 
 /// How a request ended.
 enum Outcome {
-    /// All bytes are there.
+    /// All bytes are present.
     Whole,
     /// It broke off, and can be resumed.
     Broken(String),
@@ -128,7 +128,7 @@ enum Outcome {
     Refused(String),
 }
 
-/// One request for what is missing.
+/// One request for the missing bytes.
 fn go_on(
     agent: &ureq::Agent,
     file: &Remote,

@@ -1,6 +1,6 @@
-//! Known datasets: what they are, where they come from, whether they are present and intact, and how to get them.
+//! Known datasets: description, source, check of the local files, and download.
 //!
-//! This is what the subcommands `list`, `check` and `fetch` need; each dataset is described in a file of its own in
+//! The subcommands `list`, `check` and `fetch` use this; each dataset has its own file in
 //! [`datasets`](crate::datasets).
 
 mod check;
@@ -19,9 +19,9 @@ pub use fetch::{Progress, fetch};
 pub struct Dataset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Its description, in a sentence.
     pub summary: &'static str,
-    /// Its licence, or what is known of it.
+    /// Its licence, as far as it is known.
     pub licence: &'static str,
     /// Its home page.
     pub home: &'static str,
@@ -38,9 +38,9 @@ pub enum Access {
     Files(&'static [Remote]),
     /// By hand, because terms have to be accepted or an account is needed.
     ByHand {
-        /// Where to find it, what to accept, and where to put it.
+        /// Its source, the terms to accept, and the place to put it.
         how: &'static str,
-        /// What must be in its folder afterwards.
+        /// The files that its folder must then have.
         expects: &'static [&'static str],
     },
 }
@@ -50,13 +50,13 @@ pub enum Access {
 pub struct Remote {
     /// Its name in the dataset's folder.
     pub name: &'static str,
-    /// Where it is.
+    /// Its address.
     pub url: &'static str,
     /// Its size.
     pub bytes: u64,
     /// The SHA-256 of its bytes, in hexadecimal.
     pub sha256: &'static str,
-    /// The folder to unpack it into, beside it; none where readers read the file as it is.
+    /// The folder next to it to unpack it into; `None` if readers read the file directly.
     pub unpack: Option<&'static str>,
 }
 
@@ -97,7 +97,7 @@ pub fn find(name: &str) -> Result<&'static Dataset> {
     found.ok_or_else(|| Error::UnknownDataset { name: name.into() })
 }
 
-/// What was probably meant, or the names there are.
+/// The name that was probably meant, or all names.
 pub(crate) fn suggestion(name: &str) -> String {
     let names = || list().iter().map(|dataset| dataset.name);
     match bilevel::errors::nearest(name, names()) {

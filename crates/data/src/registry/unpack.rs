@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Unpacks a zip or tar file into a folder, unless the folder exists already.
 ///
-/// The files are written to a temporary folder beside it, which is renamed when it is complete. Only regular files are
+/// The files are written to a temporary folder next to it, which is renamed when it is complete. Only regular files are
 /// created: links and devices are skipped, and paths that lead out of the folder are refused.
 pub(super) fn unpack(archive: &Path, target: &Path) -> Result<()> {
     if target.exists() {

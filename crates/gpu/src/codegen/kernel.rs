@@ -1,7 +1,7 @@
 //! Kernels, and their builder: statements, parameters and launch configuration.
 //!
 //! A kernel records what its text needs and does: the width of indices, the parts of the device library, the memory it
-//! reads and writes, and whether it can fail. Nothing is found out by searching the text.
+//! reads and writes, and whether it can fail. Nothing is detected by searching the text.
 
 use crate::codegen::parts::{Part, Parts};
 use crate::codegen::renderer::Dialect;

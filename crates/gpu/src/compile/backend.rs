@@ -1,4 +1,4 @@
-//! Backends: the libraries of a GPU, for what generated kernels are not used for.
+//! Backends: the libraries of a GPU, for operations without generated kernels.
 
 use crate::codegen::renderer::Dialect;
 use crate::codegen::{Context, Launch};
@@ -15,7 +15,7 @@ pub trait Backend {
     /// Returns the language of its kernels.
     fn dialect(&self) -> Dialect;
 
-    /// Returns the work of a matrix product that is a group of its own.
+    /// Returns the work of a matrix product that is a separate group.
     fn gemm(&self, context: Context, node: usize, space: &mut Workspace) -> Result<Vec<Work<Self::Call>>>;
 
     /// Returns the work of a product that stores its result after an affine map; `None` if neither a library nor a kernel

@@ -7,7 +7,7 @@ use std::panic::Location;
 /// An operation that fails if an index is out of range.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What it checks.
+    /// The check.
     pub of: IndexCheck,
     /// The line of user code.
     pub location: &'static Location<'static>,

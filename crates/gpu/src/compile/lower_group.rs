@@ -140,7 +140,7 @@ pub fn operand<'a>(context: &Context<'a>, node: usize, number: usize) -> Result<
     Ok((Elements { place: context.place(read)?, view }, context.storage(read)))
 }
 
-/// Returns the steps of an operation that is a group of its own.
+/// Returns the steps of an operation that is a separate group.
 fn single<B: Backend>(context: Context, backend: &B, id: usize, space: &mut Workspace) -> Result<Vec<Work<B::Call>>> {
     let node = &context.schedule.nodes[id];
     match &node.kind {

@@ -72,7 +72,7 @@ struct LaidOutLoop<C> {
     pipeline: Option<SoftwarePipeline<C>>,
 }
 
-/// What is done with what each pass leaves.
+/// A callback for the result of each pass.
 pub type Show<'a> = &'a mut dyn FnMut(&'static Pass, &dyn Snapshot);
 
 /// Plans a valid program for a target.
@@ -86,7 +86,7 @@ pub fn plan<B: Backend>(
     draft(&schedule, backend, passes, None)?.finish(program.inputs.len())
 }
 
-/// As [`plan`]; shows what every pass that runs leaves, from the first one on programs to the last one on steps.
+/// As [`plan`]; shows the result of every pass that runs, from the first one on programs to the last one on steps.
 pub fn observe<B: Backend>(
     program: &Program,
     target: &Target,
@@ -203,7 +203,7 @@ impl<'a, B: Backend> Draft<'a, B> {
         Ok(LaidOutLoop { map, segments, pipeline: None })
     }
 
-    /// Adds the copies at the end of a step and of a run, what counts steps, and the initial casts.
+    /// Adds the copies at the end of a step and of a run, the step counter, and the initial casts.
     fn end_of_step(&mut self) -> Result<()> {
         let (dialect, schedule) = (self.backend.dialect(), self.schedule);
         let looped = self.looped.as_mut().ok_or_else(|| internal_error("the memory of a loop"))?;
@@ -275,7 +275,7 @@ impl<'a, B: Backend> Draft<'a, B> {
     }
 }
 
-/// Adds the copies at the end of a step, and what counts steps: each of two stages counts by itself.
+/// Adds the copies at the end of a step, and the step counters: each of two stages has its own.
 fn end_of_stages<C: LibraryCall>(
     dialect: Dialect,
     map: &MemoryMap,

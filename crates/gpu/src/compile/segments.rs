@@ -109,7 +109,7 @@ pub fn initial_casts<C: LibraryCall>(dialect: Dialect, schedule: &Schedule, map:
 
 type StepsAndWorkspaces<C> = (Vec<Vec<Step<C>>>, Vec<usize>);
 
-/// What to emit for the groups of a schedule.
+/// The steps to emit for the groups of a schedule.
 #[derive(Clone, Copy)]
 enum Wanted<'a, C> {
     /// Only the sizes of workspaces.

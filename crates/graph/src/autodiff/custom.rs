@@ -1,5 +1,5 @@
-//! Tensors with a derivative rule of their own: a node in the graph that knows operands, a value, and a rule for the operands'
-//! cotangents. In a program nothing is left of it but the value.
+//! Tensors with a custom derivative rule: a node in the graph with operands, a value, and a rule for the operands'
+//! cotangents. A program keeps only the value.
 
 use crate::ir::function::Function;
 use crate::ir::graph::{make, refuse, with_graph};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 type Rule = dyn Fn(&[Tensor], Tensor, Tensor) -> Vec<Option<Tensor>>;
 
-/// A derivative rule: from the operands x, the value y and its cotangent g to the cotangent of each operand, or `None` where it
-/// is structurally zero.
+/// A derivative rule: from the operands x, the value y and its cotangent g to the cotangent of each operand, or `None`
+/// if it is structurally zero.
 ///
 /// The rule is traced like any other computation, so its own derivatives are exact at every order. A rule that is used for several
 /// values is better made once: equal values of equal operands are then one node.
@@ -49,13 +49,13 @@ impl CustomRule {
         CustomRule { rule: Rc::new(rule), data: None }
     }
 
-    /// A rule from a traced function, which a [`Function`] that uses the rule can hold. Its inputs are named `0`, `1`, … after the
-    /// operands and `cotangent`, and so are its outputs after the operands whose cotangents they are; one that is structurally zero
-    /// is left out, and so is an input that is not needed.
+    /// A rule from a traced function, which a [`Function`] that uses the rule can hold. Its inputs are named `0`, `1`,
+    /// … after the operands, and `cotangent`; its outputs are named after the operands whose cotangents they are.
+    /// Structurally zero outputs and unused inputs are left out.
     ///
-    /// Such a rule is for the derivative that is taken: what comes out of it is a function like any other, in which the value stands as
-    /// the expression it was written in, with derivatives of its own. Derivatives of a gradient are then the true ones of that
-    /// gradient. A rule that is a closure holds for the value at every order instead.
+    /// Such a rule applies to the first derivative: its result is an ordinary function, in which the value is its
+    /// defining expression with its own derivatives. Derivatives of a gradient are then the true ones of that gradient.
+    /// A rule given as a closure applies to the value at every order instead.
     ///
     /// ```
     /// use bilevel_graph::{CustomRule, DType, Graph, Program, gradient};
@@ -73,7 +73,8 @@ impl CustomRule {
         CustomRule { rule: Rc::new(rule), data: Some(data) }
     }
 
-    /// The value of this function of the operands, whose derivatives this rule gives. What else the function uses counts as constant.
+    /// The value of this function of the operands, whose derivatives this rule gives. Other tensors in the function
+    /// count as constants.
     #[track_caller]
     pub fn of(&self, operands: &[Tensor], value: impl FnOnce(&[Tensor]) -> Tensor) -> Tensor {
         let value = value(operands);
@@ -108,7 +109,7 @@ impl fmt::Debug for CustomRule {
     }
 }
 
-/// The value of a function of the operands, with a derivative rule of its own; see [`CustomRule`].
+/// The value of a function of the operands, with a custom derivative rule; see [`CustomRule`].
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, custom, gradient};
@@ -134,8 +135,8 @@ pub fn custom(
 }
 
 impl Tensor {
-    /// The same numbers as a variable of their own: a node that is shared with no other expression and that no simplification looks
-    /// through, for derivatives with respect to something that was computed. Derivatives pass through it unchanged.
+    /// The same numbers as an independent variable, for derivatives with respect to a computed value: a node that is
+    /// not shared with other expressions, and opaque to simplification. Derivatives pass through it unchanged.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph, gradient};

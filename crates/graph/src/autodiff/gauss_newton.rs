@@ -3,13 +3,14 @@
 //!   loss = F(z(θ), θ),   G = ⎡J⎤ᵀ · ∂²F/∂(z, θ)² · ⎡J⎤,   J = ∂z/∂θ
 //!                            ⎣I⎦                     ⎣I⎦
 //!
-//! with z the outputs of the model. It is the Hessian less Σ ∂F/∂zᵢ·∂²zᵢ/∂θ², and where F is convex it is positive semidefinite,
-//! whatever the model is.
+//! with z the outputs of the model. It is the Hessian less Σ ∂F/∂zᵢ·∂²zᵢ/∂θ², and if F is convex it is positive
+//! semidefinite for every model.
 //!
-//! The outputs are found by walking back from the loss, as long as what is met only adds, moves or scales: the first convex
-//! function below is where the model ends. Squares, exponentials, absolute values, rectifiers and negative logarithms are known to
-//! be convex, the cross entropies of [`nn`](crate::nn) mark themselves, and [`nn::convex_in`](crate::nn::convex_in) marks
-//! anything else. The walk also keeps account of signs, and so knows whether G is positive semidefinite by construction.
+//! The outputs are found by walking back from the loss through additions, moves and scalings: the operands of the first
+//! convex function are the outputs of the model. Squares, exponentials, absolute values, rectifiers and negative
+//! logarithms are known to be convex, the cross entropies of [`nn`](crate::nn) mark themselves, and
+//! [`nn::convex_in`](crate::nn::convex_in) marks anything else. The walk also tracks signs, and so determines whether G
+//! is positive semidefinite by construction.
 
 use crate::Result;
 use crate::autodiff::transform::{Derivatives, jvp, pulled_back, scalar_loss, vjp};
@@ -20,7 +21,7 @@ use crate::tensor::Tensor;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 
-/// The sign of a factor, where it is known.
+/// The sign of a factor, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Sign {
@@ -64,7 +65,7 @@ pub struct GaussNewton {
 }
 
 impl GaussNewton {
-    /// Finds the outputs of the model that a loss is made of. A part of the loss in which none is found keeps its whole Hessian.
+    /// Finds the outputs of the model in a loss. A part of the loss in which none is found keeps its whole Hessian.
     pub fn new(loss: Tensor, wrt: &[Tensor]) -> Result<Self> {
         let all = [&[loss], wrt].concat();
         let graph = common_graph("gauss_newton", &all)?.unwrap_or(loss.graph_id());
@@ -92,8 +93,8 @@ impl GaussNewton {
         Ok(GaussNewton { loss, wrt: wrt.to_vec(), outputs, definite })
     }
 
-    /// True where the matrix is positive semidefinite by construction: the loss is a sum, with factors that cannot be negative,
-    /// of convex functions of the outputs.
+    /// Returns true if the matrix is positive semidefinite by construction: the loss is a sum of convex functions of
+    /// the outputs with factors that cannot be negative.
     pub fn is_definite(&self) -> bool {
         self.definite
     }
@@ -103,14 +104,14 @@ impl GaussNewton {
         &self.outputs
     }
 
-    /// G·v. It costs a forward product through the model and a reverse one, and what is between loss and outputs twice.
+    /// G·v. It costs a forward and a reverse product through the model, and twice the part between outputs and loss.
     pub fn times(&self, v: &[Tensor]) -> Result<Derivatives> {
         let (outputs, wrt) = (&self.outputs, &self.wrt);
         let joint = [&outputs[..], wrt].concat();
         let moved = jvp(outputs, wrt, v)?;
         let along: Vec<Option<Tensor>> = moved.into_iter().chain(v.iter().copied().map(Some)).collect();
-        // Each of the outputs counts as a variable of its own, so these are the partial derivatives of F. Where the loss has been
-        // simplified past an output, that part of it counts as a direct function of the variables.
+        // Each of the outputs counts as an independent variable, so these are the partial derivatives of F. If the loss
+        // has been simplified past an output, that part of it counts as a direct function of the variables.
         let loss = scalar_loss("gauss_newton", self.loss)?;
         let slopes = pulled_back(&[loss], &[loss.ones_like()], &joint)?;
         let (slopes, along): (Vec<Tensor>, Vec<Tensor>) =
@@ -148,7 +149,7 @@ pub(crate) fn mark(value: Tensor, outputs: &[Tensor], sign: Sign) -> Result<()> 
     let all = [&[value], outputs].concat();
     let Some(graph) = common_graph("convex_in", &all)? else { return Ok(()) };
     with_graph(graph, |data| {
-        // What only scales or moves may be joined with what comes after it: the mark is put beneath.
+        // Scalings and moves may be merged with later operations, so the mark is put beneath them.
         let (mut id, mut sign) = (value.node_id(), sign);
         while let Some((below, factor)) = scaled(data, id) {
             (id, sign) = (below, sign.times(factor));
@@ -185,7 +186,7 @@ struct Walk<'a> {
     /// Nodes that depend on a variable.
     active: Vec<bool>,
     variables: HashSet<NodeId>,
-    /// Outputs that are known before: what is linear in one of them ends there.
+    /// Outputs known in advance: values linear in one of them end there.
     ends: BTreeSet<NodeId>,
     seen: HashSet<(NodeId, Sign)>,
     outputs: BTreeSet<NodeId>,
@@ -202,7 +203,7 @@ impl<'a> Walk<'a> {
     fn from(&mut self, start: NodeId, sign: Sign) {
         let mut pending = vec![(start, sign)];
         while let Some((id, sign)) = pending.pop() {
-            // What is linear in a variable has no curvature.
+            // Values linear in a variable have no curvature.
             if !self.active[id as usize] || self.variables.contains(&id) || !self.seen.insert((id, sign)) {
                 continue;
             }
@@ -264,7 +265,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The tensor y of ln Σeʸ; z of ln Σe^(z − c) where c has no derivative.
+    /// The tensor y of ln Σeʸ; z of ln Σe^(z − c) if c has no derivative.
     fn exponent(&self, id: NodeId) -> Option<NodeId> {
         let below = |id: NodeId| {
             let id = beneath_broadcast(self.data, id);
@@ -308,7 +309,7 @@ fn constant(data: &GraphData, id: NodeId) -> Option<f64> {
 /// Nodes looked at for one sign, at most.
 const LOOKS: usize = 500;
 
-/// The sign that every element of a node has, where that can be seen; 0 counts as positive.
+/// The sign of every element of a node, if it can be determined; 0 counts as positive.
 fn sign_of(data: &GraphData, id: NodeId) -> Sign {
     sign_within(data, id, &Cell::new(LOOKS))
 }

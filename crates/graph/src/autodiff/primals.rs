@@ -1,11 +1,10 @@
-//! The values that derivatives are made of, where custom nodes with rules as data are on the way.
+//! The values used in derivatives of expressions with custom nodes whose rules are data.
 //!
 //!   y = f(x) with the rule x̄ = r(x, ȳ):   the gradient of L(y) is r(x, L′(y₁)),   y₁ = the first operand of the node
 //!
-//! The rule is for the derivative that is being taken. What comes out of it has the derivatives of what it is written in, so y₁ stands in
-//! the place of y: the value as an expression with derivatives of its own. A gradient is then a function like any other, and its
-//! derivative is the true one, as a forward pass in JAX or PyTorch has it. If y₁ is a custom node again, the next derivative goes by
-//! the rule of that.
+//! The rule applies to the present derivative. Its result has the derivatives of its expression, so y₁ replaces y: the
+//! value as an expression with its own derivatives. A gradient is then an ordinary function with its true derivative,
+//! as in JAX or PyTorch. If y₁ is again a custom node, its rule gives the next derivative.
 
 use crate::ir::graph::{NodeId, make, with_graph};
 use crate::ir::op::Op;

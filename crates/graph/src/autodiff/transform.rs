@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
-/// A derivative with respect to each of several tensors: `None` where it is structurally zero, that is, where no path of
+/// A derivative with respect to each of several tensors: `None` if it is structurally zero, that is, if no path of
 /// differentiable operations leads from the tensor to the result.
 pub type Derivatives = Vec<Option<Tensor>>;
 
@@ -19,9 +19,9 @@ pub type Derivatives = Vec<Option<Tensor>>;
 ///
 /// `wrt` may be any tensors, not only inputs; each counts as an independent variable, so a derivative does not flow
 /// through one of them into another. A tensor is its expression: the derivative with respect to a computed one is by all equal
-/// expressions of equal operands, wherever they were written. If simplification has removed a computed tensor from an expression that
-/// the outputs contain, as −(a − b) is b − a and no longer contains a − b, the derivative is an error;
-/// [`as_variable`](Tensor::as_variable) makes a tensor that is neither shared nor simplified.
+/// expressions of equal operands, wherever they were written. If simplification has removed a computed tensor from an
+/// expression of the outputs, the derivative is an error: −(a − b), for example, becomes b − a, which does not contain
+/// a − b. [`as_variable`](Tensor::as_variable) makes a tensor that is neither shared nor simplified.
 ///
 /// ```
 /// use bilevel_graph::{vjp, DType, Graph};
@@ -195,7 +195,7 @@ pub fn gradient(loss: Tensor, wrt: &[Tensor]) -> Result<Derivatives> {
     vjp(&[loss], &[loss.ones_like()], wrt)
 }
 
-/// As [`gradient`], with zeros where the derivative is structurally zero.
+/// As [`gradient`], with zeros for structurally zero derivatives.
 pub fn gradient_or_zeros(loss: Tensor, wrt: &[Tensor]) -> Result<Vec<Tensor>> {
     let found = gradient(loss, wrt)?;
     Ok(found.iter().zip(wrt).map(|(d, x)| d.unwrap_or_else(|| x.zeros_like())).collect())
@@ -313,8 +313,8 @@ fn check_pairs(operation: &str, what: &str, partner: &str, a: &[Tensor], b: &[Te
 }
 
 /// The sum of cotangents that met at one node; `None` when all are known to be zero. Pieces that were padded into place
-/// without overlap along one axis become one concatenation: the gradient of a parameter vector cut into hundreds of slices
-/// would otherwise be hundreds of full-length additions.
+/// without overlap along one axis become one concatenation. Otherwise the gradient of a parameter vector cut into
+/// hundreds of slices would be hundreds of full-length additions.
 fn add_up(contributions: Vec<Tensor>) -> Option<Tensor> {
     let mut rest: Vec<Tensor> = contributions.into_iter().filter(|t| t.constant_value() != Some(0.0)).collect();
     if rest.len() > 1

@@ -9,7 +9,7 @@ use crate::shape::{inverse_permutation, other_axes};
 use crate::tensor::Tensor;
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-/// True where the derivative with respect to every operand is structurally zero.
+/// Returns true if the derivative with respect to every operand is structurally zero.
 pub(crate) fn has_no_derivative(op: &Op) -> bool {
     match op {
         Op::Unary(UnaryOp::Sign | UnaryOp::Floor) => true,
@@ -30,7 +30,7 @@ pub(crate) fn differentiable<'a>(op: &Op, inputs: &'a [NodeId]) -> &'a [NodeId] 
     }
 }
 
-/// The cotangent of operand `which` of `y = op(x)`, where y has cotangent `g`.
+/// The cotangent of operand `which` of `y = op(x)`, given the cotangent `g` of y.
 pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize) -> Option<Tensor> {
     if has_no_derivative(op) {
         return None;
@@ -99,7 +99,7 @@ pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize
             }
         }
         Op::Block(BlockOp::ArgSort | BlockOp::ScatterArgMax { .. }) => return None,
-        // `vjp` asks the rule of a custom node for the cotangents of all operands at once.
+        // `vjp` gets the cotangents of all operands of a custom node from its rule at once.
         Op::Input(_) | Op::Constant(_) | Op::Iota(_) | Op::Custom(_) => return None,
         Op::StopGradient | Op::CheckIndex(_) | Op::ArgMax(_) | Op::WindowArgMax(_) | Op::Random(..) => return None,
     })
@@ -136,7 +136,7 @@ fn binary(op: BinaryOp, a: Tensor, b: Tensor, y: Tensor, g: Tensor, which: usize
         (BinaryOp::Mul, _) => g * a,
         (BinaryOp::Div, 0) => g / b,
         (BinaryOp::Div, _) => -(g / b * y),
-        // Where both are equal the first takes it all: one subgradient, and the same at every order.
+        // If both are equal, the first takes it all: one subgradient, and the same at every order.
         (BinaryOp::Max, 0) => b.less_equal(a).select(g, 0.0),
         (BinaryOp::Max, _) => b.less_equal(a).select(0.0, g),
         (BinaryOp::Min, 0) => a.less_equal(b).select(g, 0.0),

@@ -2,7 +2,7 @@
 
 use crate::Result;
 
-/// How many steps are tried at first, each half of the one before, and how many more where these meet a kink.
+/// How many steps are tried at first, each half of the one before, and how many more if these meet a kink.
 const LEVELS: usize = 9;
 const MORE_LEVELS: usize = 9;
 /// Differences that are known to this share need no smaller steps.
@@ -59,7 +59,7 @@ pub(crate) fn derivative(mut f: impl FnMut(f64) -> Result<Vec<f64>>, step: f64) 
 fn difference(quotients: &[f64], bends: &[f64]) -> Difference {
     let (value, disagreement) = extrapolated(quotients);
     let [.., before, _, last] = bends else { return Difference { value, doubt: disagreement } };
-    // Two halvings leave a quarter of what comes from curvature.
+    // Two halvings leave a quarter of the curvature's contribution.
     let bend = if last.abs() > 0.6 * before.abs() { last.abs() } else { 0.0 };
     Difference { value, doubt: disagreement.max(bend) }
 }

@@ -1,8 +1,8 @@
 //! The gradient checker: are the derivatives of a loss those of the loss?
 //!
 //! Gradients are compared with central differences of the loss, Hessian and mixed products with central differences of
-//! the gradient along a direction, all in 64-bit floats and extrapolated to step 0, so that agreement to 8 digits and more
-//! can be asked for where the loss is smooth at the point. Elements at a kink are counted and not compared.
+//! the gradient along a direction, all in 64-bit floats and extrapolated to step 0, so that agreement to 8 digits and
+//! more can be required if the loss is smooth at the point. Elements at a kink are counted and not compared.
 
 pub(crate) mod finite_differences;
 pub(crate) mod report;
@@ -83,8 +83,7 @@ impl<'a> GradientCheck<'a> {
         self
     }
 
-    /// At most this many elements of each gradient are differenced, chosen at random where there are more (64 by
-    /// default).
+    /// At most this many elements of each gradient are differenced, chosen at random if there are more (64 by default).
     pub fn coordinates(mut self, most: usize) -> Self {
         self.coordinates = most;
         self
@@ -96,7 +95,7 @@ impl<'a> GradientCheck<'a> {
         self
     }
 
-    /// The largest difference step (1/16 unless told); eight halvings of it are tried as well. Take a smaller one where the
+    /// The largest difference step (1/16 unless told); eight halvings of it are also tried. Use a smaller one if the
     /// loss has a kink or a pole near the point.
     pub fn step(mut self, step: f64) -> Self {
         self.step = step;
@@ -202,7 +201,7 @@ impl<'a> GradientCheck<'a> {
             a.iter().flatten().zip(b.iter().flatten()).map(|(x, y)| x * y).collect()
         };
         let (left, right) = (products(u, &hv[..count]), products(v, &hu[..count]));
-        // Terms that cancel leave rounding of their own size.
+        // Terms that cancel leave rounding in proportion to their size.
         let noise = left.iter().map(|t| t.abs()).sum::<f64>();
         let pair = [(vec![], left.iter().sum(), Difference { value: right.iter().sum(), doubt: 0.0 })];
         let zero = second[..count].iter().all(Option::is_none);
@@ -260,7 +259,7 @@ impl Probe {
         Ok(Probe { run, inputs, outputs: outputs.len() })
     }
 
-    /// The outputs where the moving inputs have these values.
+    /// The outputs at these values of the moving inputs.
     fn at(&mut self, values: &[Vec<f64>]) -> Result<Vec<Vec<f64>>> {
         for ((input, shape), value) in self.inputs.iter().zip(values) {
             self.run.set(*input, &Array::from_values(shape, value, DType::F64)?)?;

@@ -1,4 +1,4 @@
-//! What the gradient checker found, as data and as a table.
+//! Results of the gradient checker, as data and as a table.
 
 use crate::check::finite_differences::Difference;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// A difference that is in doubt by more than this share has met a kink.
 const KINK: f64 = 1e-4;
 
-/// What was compared with what.
+/// The kind of comparison.
 ///
 /// ```
 /// assert_eq!(bilevel_graph::Quantity::HessianVector.to_string(), "Hessian·v");
@@ -46,7 +46,7 @@ impl fmt::Display for Quantity {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckRow {
-    /// What was compared.
+    /// The compared quantity.
     pub quantity: Quantity,
     /// Name of the variable.
     pub variable: String,
@@ -56,12 +56,12 @@ pub struct CheckRow {
     pub kinks: usize,
     /// The largest derivative that was compared, on either side. If it is 0, zeros were compared with zeros.
     pub largest: f64,
-    /// True where the derivative is known to be zero without computing it.
+    /// True if the derivative is known to be zero without computing it.
     pub structurally_zero: bool,
     /// Largest |analytic − numeric|.
     pub max_absolute_error: f64,
-    /// Largest |analytic − numeric| relative to the larger of the two, or to a thousandth of the row's largest value where
-    /// that is more: an element that is nearly zero among large ones is known only that well.
+    /// Largest |analytic − numeric| relative to the larger of the two, or to a thousandth of the row's largest value if
+    /// that is more, because nearly zero elements among large ones are not more accurate.
     pub max_relative_error: f64,
     /// Index of the element with the largest relative error.
     pub worst: Vec<usize>,
@@ -85,8 +85,8 @@ impl CheckRow {
         self.coordinates == 0 || self.largest == 0.0
     }
 
-    /// A row from pairs (index, analytic, numeric). `noise` is what differences cannot resolve: a value is not held to be
-    /// wrong for an error below it.
+    /// A row from pairs (index, analytic, numeric). `noise` is the resolution of differences: smaller errors do not
+    /// count.
     pub(crate) fn new(
         quantity: Quantity,
         variable: String,
@@ -96,7 +96,7 @@ impl CheckRow {
     ) -> Self {
         let size = |analytic: f64, numeric: &Difference| analytic.abs().max(numeric.value.abs());
         let largest = pairs.iter().map(|(_, a, n)| size(*a, n)).fold(0.0, f64::max);
-        // What differences cannot tell from a kink is not compared.
+        // Elements that differences cannot distinguish from a kink are not compared.
         let doubtful =
             |(_, a, n): &&(Vec<usize>, f64, Difference)| n.doubt > KINK * size(*a, n).max(1e-3 * largest).max(noise);
         let kinks = pairs.iter().filter(doubtful).count();
@@ -147,7 +147,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// True where no relative error is above the tolerance.
+    /// Returns true if no relative error is above the tolerance.
     pub fn passed(&self, tolerance: f64) -> bool {
         self.worst() <= tolerance
     }
@@ -157,7 +157,7 @@ impl CheckReport {
         self.rows.iter().map(|row| row.max_relative_error).fold(0.0, f64::max)
     }
 
-    /// Whether the loss has a derivative of its own to compare: some gradient is neither empty nor known to be zero.
+    /// Whether the loss has a derivative to compare: some gradient is neither empty nor known to be zero.
     pub fn is_informative(&self) -> bool {
         self.rows.iter().any(|row| row.quantity == Quantity::Gradient && !row.is_empty())
     }

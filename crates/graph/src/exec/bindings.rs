@@ -46,7 +46,7 @@ impl Bindings {
         self.generation
     }
 
-    /// True where the last run filled the outputs.
+    /// Returns true if the last run filled the outputs.
     pub fn has_run(&self) -> bool {
         self.ran
     }
@@ -93,7 +93,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Begins to use every buffer; where one is missing or taken, none is.
+    /// Acquires every buffer, or none if one is missing or taken.
     pub(crate) fn acquire(&mut self) -> Result<()> {
         for (input, buffer) in self.inputs.iter().enumerate() {
             if buffer.is_none() && self.program.step != Some(input) {
@@ -101,7 +101,7 @@ impl Bindings {
                 return Err(Error::new(ErrorKind::MissingInput { name }));
             }
         }
-        // What a run that fails leaves behind is not an output.
+        // Values left by a failed run are not outputs.
         self.ran = false;
         let mut held = 0;
         let refused = self.uses().try_for_each(|(buffer, access)| {
@@ -116,7 +116,7 @@ impl Bindings {
         refused
     }
 
-    /// Ends what [`acquire`](Self::acquire) began, with outputs that can be read where the run shows them. A step that fails
+    /// Releases what [`acquire`](Self::acquire) acquired; outputs can be read if the run shows them. A step that fails
     /// leaves the carried inputs as they were.
     ///
     /// # Safety
@@ -136,7 +136,7 @@ impl Bindings {
         inputs.chain(self.outputs.iter_mut().flatten().map(|buffer| (buffer, Access::Write)))
     }
 
-    /// Writes a value of an input's type and shape to its buffer; false where it has none.
+    /// Writes a value of an input's type and shape to its buffer; false if it has none.
     pub(crate) fn write(&mut self, input: usize, value: &Array) -> Result<bool> {
         match &mut self.inputs[input] {
             Some(buffer) => buffer.write_fitting(value).map(|()| true),

@@ -13,7 +13,7 @@ use std::sync::atomic::{
 };
 
 /// Memory of an executor that holds one tensor: on the CPU a block of bytes, on a GPU memory of the device. A program is
-/// bound to buffers and works in them; nothing is copied to the host unless somebody asks to look.
+/// bound to buffers and works in them; nothing is copied to the host except on request.
 ///
 /// A buffer is a handle: its clones are the same memory. [`duplicate`](crate::Executor::duplicate) makes a copy.
 ///
@@ -40,7 +40,7 @@ struct Inner {
     id: u64,
     /// How often it was written; a result computed from it can tell whether it is still valid.
     version: AtomicU64,
-    /// −1 while somebody writes, otherwise the number of readers.
+    /// −1 during a write, otherwise the number of readers.
     users: AtomicI32,
     /// A run that should have filled it failed.
     failed: AtomicBool,
@@ -50,37 +50,38 @@ struct Inner {
 /// How a run uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads it; others may as well.
+    /// It reads it; others may also read it.
     Read,
     /// It writes it, alone.
     Write,
 }
 
-/// Where the elements of a [`Buffer`] lie: what an executor provides.
+/// The memory of a [`Buffer`], provided by an executor.
 pub trait Storage: Any + Send + Sync {
     /// Overwrites the bytes from this one on with these.
     ///
     /// # Safety
-    /// Nobody else may use the storage meanwhile, and the last byte written must be one of the buffer's.
+    /// There must be no other use of the storage meanwhile, and the last byte written must be one of the buffer's.
     unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()>;
 
     /// Copies the bytes from this one on, as many as there is room for.
     ///
     /// # Safety
-    /// Nobody may write the storage meanwhile, and the last byte read must be one of the buffer's.
+    /// There must be no write to the storage meanwhile, and the last byte read must be one of the buffer's.
     unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// Takes a stretch of the bytes of another storage of the same executor, type and shape; false where the other one is of another
-    /// executor.
+    /// Takes a stretch of the bytes of another storage of the same executor, type and shape; false if the other one is
+    /// of another executor.
     ///
     /// # Safety
-    /// Nobody else may use this storage, and nobody may write the other, meanwhile; the last byte must be one of the buffers'.
+    /// Meanwhile there must be no other use of this storage, and no write to the other; the last byte must be one of
+    /// the buffers'.
     unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool>;
 
     /// Sets every element to 0.
     ///
     /// # Safety
-    /// Nobody else may use the storage meanwhile.
+    /// There must be no other use of the storage meanwhile.
     unsafe fn zero(&self) -> Result<()>;
 
     /// The storage as its own type, for the executor it belongs to.
@@ -88,7 +89,7 @@ pub trait Storage: Any + Send + Sync {
 }
 
 impl Buffer {
-    /// A buffer on this storage: what an executor calls.
+    /// A buffer on this storage, for executors.
     pub fn new(meta: Meta, storage: Box<dyn Storage>) -> Self {
         static BUFFERS: AtomicU64 = AtomicU64::new(0);
         let id = BUFFERS.fetch_add(1, Relaxed);
@@ -126,12 +127,13 @@ impl Buffer {
         self.len() * self.dtype().size()
     }
 
-    /// True where both are the same memory.
+    /// Returns true if both are the same memory.
     pub fn is_same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// A number that no other buffer has or had. With the [`version`](Self::version) it says which elements are meant.
+    /// A number that no other buffer has or had. Together with the [`version`](Self::version) it identifies the
+    /// elements.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType, Executor, Reference};
@@ -164,7 +166,8 @@ impl Buffer {
         self.write_part(0, bytes)
     }
 
-    /// Overwrites a stretch of its bytes, in machine order, from this one on: for what is too large to be had at once.
+    /// Overwrites a stretch of its bytes, in machine order, from this one on, for content that does not fit into memory
+    /// at once.
     ///
     /// ```
     /// use bilevel_graph::{Array, Executor, Reference};
@@ -243,7 +246,7 @@ impl Buffer {
         }
     }
 
-    /// True where somebody besides the holder of this handle has a handle to the same memory.
+    /// Returns true if there is another handle to the same memory.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.inner) > 1
     }
@@ -285,8 +288,8 @@ impl Buffer {
         self.writing(self.byte_count(), || unsafe { self.inner.storage.zero() })
     }
 
-    /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it, or it is to be read
-    /// and a failed run should have filled it. What was acquired must be released.
+    /// Acquires the buffer. It is an error to acquire a buffer during another's write, to write it during a read, or to
+    /// read it if a failed run should have filled it. Every acquisition must be released.
     pub fn acquire(&self, access: Access) -> Result<()> {
         let begun = match access {
             Access::Write => self.inner.users.compare_exchange(0, -1, Acquire, Relaxed),
@@ -300,7 +303,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Ends a use that was acquired; `good` says whether what was written can be relied on.
+    /// Ends a use that was acquired; `good` tells whether the written elements are valid.
     ///
     /// # Safety
     /// Once for every [`acquire`](Self::acquire) that succeeded, when the use has ended.
@@ -318,15 +321,15 @@ impl Buffer {
         }
     }
 
-    /// True where there is no handle but this one, so that nobody else can use the memory while it is borrowed.
+    /// Returns true if there is no other handle, so that there is no other use of the memory while it is borrowed.
     fn is_alone(&mut self) -> bool {
         let alone = !self.is_shared();
-        // What the last other handle was used for happened before it was let go.
+        // All uses of the last other handle happened before its drop.
         fence(Acquire);
         alone
     }
 
-    /// As [`acquire`](Self::acquire); nobody has to be kept out where there is no other handle, which is much cheaper.
+    /// As [`acquire`](Self::acquire); without another handle no lock is needed, which is much cheaper.
     pub(crate) fn acquire_mut(&mut self, access: Access) -> Result<()> {
         if !self.is_alone() {
             return self.acquire(access);

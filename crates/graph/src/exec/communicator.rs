@@ -1,7 +1,7 @@
 //! Ranks that compute one program together: how bytes move between them, and sums whose bits are the same on every rank.
 //!
-//! An implementation moves bytes and nothing else. Sums are taken here, in the order of the ranks, so their bits depend neither on the
-//! library that moves the bytes nor on the size of a message.
+//! An implementation only moves bytes. Sums are taken here, in the order of the ranks, so their bits depend neither on
+//! the library that moves the bytes nor on the size of a message.
 
 use crate::{DType, Error, ErrorKind, Result};
 use std::cmp::Ordering;
@@ -26,27 +26,29 @@ pub trait Communicator: Send + Sync {
     /// order of the ranks.
     fn exchange(&self, send: &[u8], lengths: &[usize], receive: &mut [u8]) -> Result<()>;
 
-    /// Ends the work of all ranks: this one has failed for this reason. What the others call from now on fails and names the reason.
+    /// Ends the work of all ranks: this one has failed for this reason. All later calls of the others fail and name the
+    /// reason.
     fn abort(&self, reason: &str);
 
     /// Takes leave of the other ranks, which do the same; no call follows.
     fn finish(&self) {}
 }
 
-/// A handle to a [`Communicator`], with the collectives that programs and runs are made of. Two are equal if one is a clone of the other.
+/// A handle to a [`Communicator`], with the collectives used by programs and runs. Two are equal if one is a clone of
+/// the other.
 #[derive(Clone)]
 pub struct Link {
     number: u64,
     communicator: Arc<dyn Communicator>,
 }
 
-/// The largest message that is moved at once by a sum: every rank holds a copy of it beside its operand.
+/// The largest message that is moved at once by a sum: every rank holds a copy of it in addition to its operand.
 const MAX_CHUNK: usize = 1 << 26;
 /// A sum of at most this many bytes is gathered whole by every rank: one message instead of two.
 const MAX_GATHERED: usize = 1 << 12;
 
 impl Link {
-    /// Of this communicator.
+    /// A link over this communicator.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         static CREATED: AtomicU64 = AtomicU64::new(0);
         Link { number: CREATED.fetch_add(1, Memory::Relaxed), communicator: Arc::new(communicator) }

@@ -1,4 +1,4 @@
-//! What every executor provides: memory for tensors, and programs that run in it.
+//! The contract of executors: memory for tensors, and programs that run in it.
 
 use crate::exec::bindings::Bindings;
 use crate::exec::buffer::Buffer;
@@ -21,13 +21,13 @@ pub trait Executor: Send + Sync {
     /// Another handle to this executor.
     fn share(&self) -> Arc<dyn Executor>;
 
-    /// Bytes that can still be had, where the executor knows.
+    /// Free bytes, if the executor knows them.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// The ranks that compute every program of this executor together, where there are several. What one of them decides by its clock or
-    /// a signal, all must decide.
+    /// The ranks that compute every program of this executor together, if there are several. All must agree on
+    /// decisions by a clock or a signal.
     fn link(&self) -> Option<&Link> {
         None
     }
@@ -78,7 +78,7 @@ impl Executor for Arc<dyn Executor> {
     }
 }
 
-/// A planned program, bound to buffers. Inputs that are set, and outputs that nobody binds, get buffers of their own.
+/// A planned program, bound to buffers. Inputs that are set, and unbound outputs, get separate buffers.
 ///
 /// An executor writes the first five methods; the others are the same everywhere.
 pub trait Runnable: Send {
@@ -101,7 +101,7 @@ pub trait Runnable: Send {
     /// [`run`](Self::run) sees to it.
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()>;
 
-    /// As [`execute`](Self::execute), where nobody will look at the outputs: an executor may leave out what only they need.
+    /// As [`execute`](Self::execute), without outputs: an executor may skip operations that only they need.
     ///
     /// # Safety
     /// As for [`execute`](Self::execute).
@@ -158,8 +158,8 @@ pub trait Runnable: Send {
         held(self, steps, true, |run, steps| unsafe { run.execute(steps) })
     }
 
-    /// As [`run`](Self::run) for steps that others will follow: what is carried is the same to the bit, and the outputs, whose
-    /// numbers nobody is to rely on, cannot be read.
+    /// As [`run`](Self::run), for steps that others will follow: carried values are the same to the bit, and the
+    /// outputs are undefined and cannot be read.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
@@ -179,7 +179,7 @@ pub trait Runnable: Send {
         held(self, steps, false, |run, steps| unsafe { run.execute_for_carries(steps) })
     }
 
-    /// Writes an input's value to its buffer. A carried input keeps what the last step left until it is set again.
+    /// Writes an input's value to its buffer. A carried input keeps the value of the last step until it is set again.
     fn set(&mut self, input: usize, value: &Array) -> Result<()> {
         self.program().check_input(input, value)?;
         if self.bindings_mut().write(input, value)? || self.program().step == Some(input) {
@@ -199,7 +199,7 @@ pub trait Runnable: Send {
         }
     }
 
-    /// Copies an input's present value (for a carried one, what the last step left) into an array.
+    /// Copies an input's present value (for a carried one, that of the last step) into an array.
     fn read_input(&self, input: usize, into: &mut Array) -> Result<()> {
         self.program().check_input(input, into)?;
         match &self.bindings().inputs()[input] {

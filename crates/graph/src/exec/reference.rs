@@ -1,5 +1,5 @@
-//! The reference executor: every operation in the most obvious way, one element at a time. It is what faster executors are
-//! tested against, and what the gradient checker uses by default.
+//! The reference executor: every operation in the most obvious way, one element at a time. Faster executors are tested
+//! against it, and the gradient checker uses it by default.
 
 use crate::exec::reference_ops::{DenseOperand, evaluate_node};
 use crate::ir::graph::{Graph, with_graph};
@@ -27,7 +27,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub struct Reference;
 
 impl Reference {
-    /// The values of `outputs` where the graph's inputs have these values, in one call: builds the program, sets its
+    /// The values of `outputs` at these values of the graph's inputs, in one call: builds the program, sets its
     /// inputs and runs one step (number 0).
     ///
     /// ```

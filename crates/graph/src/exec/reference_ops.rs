@@ -38,8 +38,7 @@ fn plus(sum: f64, x: f64, dtype: DType) -> f64 {
     if dtype == DType::I32 { scalar::binary(crate::BinaryOp::Add, sum, x, dtype) } else { sum + x }
 }
 
-/// A sum of many terms that keeps what each addition rounds away (Neumaier, 1974), so that no order of the terms is nearer to
-/// the truth than this one.
+/// A compensated sum of many terms (Neumaier, 1974), at least as accurate as plain sums in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
     sum: f64,
@@ -249,8 +248,8 @@ fn reduce(op: ReduceOp, x: DenseOperand, axes: &[usize], meta: &Meta) -> Vec<f64
     values.iter().map(|&v| scalar::round(v, dtype)).collect()
 }
 
-/// True where `x` takes the place of the largest so far. The first of equals stays; a NaN counts as the largest, as it is
-/// what a maximum with it gives.
+/// Returns true if `x` replaces the largest so far. The first of equals stays; a NaN counts as the largest, because a
+/// maximum with it is NaN.
 fn beats(x: f64, best: f64) -> bool {
     x > best || (x.is_nan() && !best.is_nan())
 }

@@ -1,4 +1,4 @@
-//! Communication as primitives: what a program has after it was partitioned for ranks, and at no other time.
+//! Communication as primitives, which only programs partitioned for ranks have.
 //!
 //! Derivatives are taken of the whole program, before it is partitioned. So no collective has a derivative, and none needs one.
 
@@ -9,7 +9,7 @@ use crate::ir::op::Op;
 use crate::shape::element_count;
 use crate::{DType, Result, Tensor};
 
-/// What the ranks do together with an array of each.
+/// The operation of the ranks on an array of each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CollectiveKind {
     /// The sum over all ranks, on every rank: an all-reduce.
@@ -20,11 +20,11 @@ pub enum CollectiveKind {
     ScatterSum(Vec<usize>),
 }
 
-/// A collective over the ranks of a communicator. All ranks run the collectives of a program in one order: each has the one before as
-/// its second operand, of which nothing is read.
+/// A collective over the ranks of a communicator. All ranks run the collectives of a program in one order: each has the
+/// previous one as its second operand, which is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Collective {
-    /// What is done.
+    /// The operation.
     pub kind: CollectiveKind,
     /// The ranks that do it.
     pub link: Link,

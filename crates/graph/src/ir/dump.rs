@@ -56,8 +56,8 @@ impl Program {
         text
     }
 
-    /// The program as a Graphviz drawing: `dot -Tsvg` turns it into a picture. Arrows go from operands to users; a dashed
-    /// one is what a loop carries.
+    /// The program as a Graphviz drawing: `dot -Tsvg` turns it into a picture. Arrows go from operands to users; a
+    /// dashed one is a carried value.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph, Program};
@@ -178,7 +178,7 @@ fn describe_dot(dims: &DotDims, precision: Precision) -> String {
     format!("dot[{}{batch}{}]", pair(&dims.lhs_contract, &dims.rhs_contract), rounding(precision))
 }
 
-/// The last attribute of a product; nothing where it does not round.
+/// The last attribute of a product; nothing if it does not round.
 fn rounding(precision: Precision) -> String {
     if precision == Precision::Full { String::new() } else { format!(", {precision}") }
 }

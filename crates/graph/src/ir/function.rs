@@ -1,8 +1,8 @@
 //! A traced function as plain data: a program that can be put into any graph, any number of times, and derived there.
 //!
-//! A [`Program`] is for executors, so it has forgotten the derivative rules of its custom nodes. A [`Function`] keeps them, as
-//! functions again: what it computes in another graph has the same derivatives of every order. It also keeps which values are
-//! convex functions of which, for Gauss-Newton products.
+//! A [`Program`] is for executors, so it lacks the derivative rules of its custom nodes. A [`Function`] keeps them as
+//! functions, so that it has the same derivatives of every order in another graph. It also keeps declared convexity,
+//! for Gauss-Newton products.
 
 use crate::autodiff::custom::CustomRule;
 use crate::autodiff::gauss_newton::{self, Sign};
@@ -62,7 +62,8 @@ pub(crate) struct Convex {
 fn marks(data: &GraphData, number: &[usize]) -> Vec<Convex> {
     let place = |id: &u32| number.get(*id as usize).copied().filter(|&place| place != usize::MAX);
     let one = |(id, (of, sign)): (&u32, &(Vec<u32>, Sign))| {
-        // What depends on none of them is a direct function of the variables: without a mark it keeps its whole Hessian.
+        // A value that depends on none of them is a direct function of the variables: without a mark it keeps its whole
+        // Hessian.
         let of: Vec<usize> = of.iter().filter_map(place).collect();
         (!of.is_empty()).then_some(Convex { node: place(id)?, of, sign: *sign })
     };

@@ -167,7 +167,7 @@ fn with_registry<R>(visit: impl FnOnce(&mut Registry) -> R) -> Option<R> {
     GRAPHS.try_with(|registry| visit(&mut registry.borrow_mut())).ok()
 }
 
-/// Where tensors are born: declare inputs on it, compute with them, build a [`Program`](crate::Program) from the results.
+/// The graph of tensors: declare inputs on it, compute with them, build a [`Program`](crate::Program) from the results.
 ///
 /// ```
 /// use bilevel_graph::{gradient, DType, Graph};
@@ -309,7 +309,8 @@ pub(crate) fn make_constant(graph: u32, value: f64, meta: Meta) -> Tensor {
     }
 }
 
-/// Why a number cannot stand beside elements of this type. Floats are rounded; an integer would be another number.
+/// The reason why a number cannot be combined with elements of this type. Floats are rounded; an integer would be
+/// another number.
 pub(crate) fn not_in_type(value: f64, dtype: DType) -> Option<String> {
     let fits = dtype.is_float() || value == value as i32 as f64;
     (!fits).then(|| format!("{value} is not a 32-bit integer; convert the integers to floats first"))

@@ -65,7 +65,7 @@ pub struct HostCall {
 }
 
 impl HostCall {
-    /// Of this function.
+    /// A call of this function.
     pub fn new(function: impl HostFunction + 'static) -> Self {
         static CREATED: AtomicU64 = AtomicU64::new(0);
         HostCall { number: CREATED.fetch_add(1, Memory::Relaxed), function: Arc::new(function) }

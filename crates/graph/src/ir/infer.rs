@@ -1,4 +1,4 @@
-//! One shape rule a primitive: what comes out, or why the operands do not fit.
+//! One shape rule per primitive: its result, or the reason why the operands do not fit.
 
 use crate::ir::graph::not_in_type;
 use crate::ir::op::{BinaryOp, BlockOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};

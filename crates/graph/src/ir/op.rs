@@ -120,12 +120,12 @@ impl BinaryOp {
 pub enum ReduceOp {
     /// Sum of the elements; 0 for none.
     Sum,
-    /// Largest element, NaN if any is; −∞ (or the least integer) for none. Of 0 and −0 either may be the largest, because an
-    /// executor combines the elements in an order of its own.
+    /// Largest element, NaN if any is; −∞ (or the least integer) for none. Of 0 and −0 either may be the largest,
+    /// because the order of the elements depends on the executor.
     Max,
 }
 
-/// What a random node draws.
+/// The distribution of a random node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum RandomKind {
@@ -191,8 +191,8 @@ pub struct WindowDims {
 pub enum BlockOp {
     /// Rows x: the places (`i32`) of their elements from the smallest to the largest, equal ones in the order of their places, NaN last.
     ArgSort,
-    /// Rows of indices (`i32`) and of updates: for each s below `size` the place (`i32`) of the first largest update with index s, a
-    /// NaN counting as the largest, or the length of the row if there is none. Other indices are passed over.
+    /// Rows of indices (`i32`) and of updates: for each s below `size` the place (`i32`) of the first largest update
+    /// with index s, or the length of the row if there is none. A NaN counts as the largest. Other indices are skipped.
     ScatterArgMax {
         /// The number of places that are scattered into.
         size: usize,
@@ -259,7 +259,7 @@ pub enum Op {
     Select,
     /// The same numbers in another type. Floats to integers go toward zero, saturating; NaN becomes 0.
     Convert(DType),
-    /// The identity on integers, which fails at run time where an element is not in 0..limit.
+    /// The identity on integers, which fails at run time if an element is not in 0..limit.
     CheckIndex(usize),
     /// The identity, whose derivative is structurally zero.
     StopGradient,

@@ -6,15 +6,14 @@ use crate::ir::program::Program;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the operands of a product of 32-bit floats are rounded to before they are multiplied, and its result after that:
+/// The precision to which the operands of a product of 32-bit floats are rounded, and its result:
 ///
 /// y = round_y(Σₖ round(aₖ)·round(bₖ))
 ///
-/// where sums and everything that is not a product stay 32-bit floats. A rounded number is the nearest one
-/// with p binary digits, and of two equally near ones the one whose last digit is 0. It has the exponents of 32-bit
-/// floats: a number that is too large becomes infinite, infinities and NaN stay what they are, and numbers below 2⁻¹²⁶
-/// lie on the grid of those just above. So every other number is off by at most 2⁻ᵖ of itself
-/// ([`unit`](Self::unit)).
+/// with sums and all other operations in 32-bit floats. A number is rounded to the nearest one with p binary digits,
+/// ties to even. It has the exponents of 32-bit floats: numbers that are too large become infinite, infinities and NaN
+/// are kept, and numbers below 2⁻¹²⁶ are on the grid of those just above. All other numbers have a relative error of at
+/// most 2⁻ᵖ ([`unit`](Self::unit)).
 ///
 /// | precision | p of operands | 2⁻ᵖ | p of results |
 /// |---|---|---|---|
@@ -22,14 +21,15 @@ use std::str::FromStr;
 /// | `Tf32` | 11 | 4.9e-4 | 24 |
 /// | `Bf16` | 8 | 3.9e-3 | 8 |
 ///
-/// Results in `Bf16` take half the memory, and half the time to read and write. PyTorch's autocast gives such results as well, and so does
-/// JAX with arrays of that type; but here sums of several products, normalisation, activations, losses and updates are computed in 32 bits.
+/// Results in `Bf16` take half the memory, and half the time to read and write. PyTorch's autocast gives such results
+/// too, as does JAX with arrays of that type; but here sums of several products, normalisation, activations, losses and
+/// updates are computed in 32 bits.
 ///
-/// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16`
-/// in the same way; hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor,
-/// though off by up to twice as much. So is one that multiplies halves of as many digits, with a power of two for each array: of elements
-/// below 2⁻²⁸ of the largest of their array it has fewer digits, and is off by at most 2⁻³⁹ of the largest. Products of 64-bit floats have one
-/// precision, `Full`.
+/// The [`Reference`](crate::Reference) does exactly this. A machine whose products take such operands rounds to `Bf16`
+/// in the same way. Hardware may truncate a `Tf32` operand instead of rounding it, with up to twice the error. It may
+/// also multiply scaled fp16 with as many digits and a power of two for each array. Elements below 2⁻²⁸ of the largest
+/// of their array then have fewer digits, and an error of at most 2⁻³⁹ of the largest. Products of 64-bit floats have
+/// one precision, `Full`.
 ///
 /// ```
 /// use bilevel_graph::Precision;
@@ -73,7 +73,7 @@ impl Precision {
         }
     }
 
-    /// True where the results of products are rounded as their operands are.
+    /// Returns true if the results of products are rounded like their operands.
     pub const fn rounds_results(self) -> bool {
         matches!(self, Precision::Bf16)
     }
@@ -94,7 +94,7 @@ impl Precision {
         if dropped == 0 || x.is_nan() {
             return x;
         }
-        // Adding just under half of the last digit kept, or half where that digit is 1, carries into it where it must.
+        // Adding just under half of the last digit kept, or half if that digit is 1, carries into it if necessary.
         let odd = (bits >> dropped) & 1;
         let carried = bits + (1 << (dropped - 1)) - 1 + odd;
         f32::from_bits(carried >> dropped << dropped)

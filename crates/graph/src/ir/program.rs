@@ -59,7 +59,7 @@ pub struct Shard {
     pub axis: usize,
 }
 
-/// Operations in an order that can be run, with what goes in, what comes out and what a loop carries.
+/// Operations in an executable order, with inputs, outputs and carried values.
 ///
 /// Running T steps evaluates all nodes T times; after each step every carried input takes its new value. Outputs are
 /// those of the last step.
@@ -87,15 +87,15 @@ pub struct Shard {
 pub struct Program {
     /// The operations; an operand's number is smaller than its user's.
     pub nodes: Vec<ProgramNode>,
-    /// What goes in.
+    /// The inputs.
     pub inputs: Vec<Port>,
-    /// What comes out.
+    /// The outputs.
     pub outputs: Vec<Port>,
-    /// What a loop carries from one step to the next.
+    /// The values that a loop carries from one step to the next.
     pub carries: Vec<Carry>,
     /// The number of the input that holds the loop step, if the program uses it.
     pub step: Option<usize>,
-    /// Values to share out where several ranks compute the program.
+    /// Values to share out if several ranks compute the program.
     pub shards: Vec<Shard>,
 }
 
@@ -191,8 +191,8 @@ impl ProgramBuilder<'_> {
         Ok(self.traced(false)?.0)
     }
 
-    /// The program, with or without its custom nodes, after a check of its outputs and carries; and the number in it of each node of the
-    /// graph, `usize::MAX` for those it does not have.
+    /// The program, with or without its custom nodes, after a check of its outputs and carries. Also the number in it
+    /// of each node of the graph, `usize::MAX` for missing ones.
     pub(crate) fn traced(&self, custom: bool) -> Result<(Program, Vec<usize>)> {
         let values = self.outputs.iter().map(|(_, t)| *t);
         let values = values.chain(self.carries.iter().flat_map(|&(a, b)| [a, b])).chain(self.keep.iter().copied());
@@ -216,7 +216,7 @@ impl ProgramBuilder<'_> {
         (self.graph.id(), !self.carries.is_empty())
     }
 
-    /// The live nodes of the graph, numbered anew, as a program.
+    /// The live nodes of the graph, renumbered, as a program.
     fn numbered(&self, data: &GraphData, custom: bool) -> Result<(Program, Vec<usize>)> {
         let live = self.live(data, custom);
         let mut number = vec![usize::MAX; data.nodes.len()];
@@ -308,7 +308,7 @@ fn step_input(nodes: &[ProgramNode], inputs: &[Port]) -> Result<Option<usize>> {
 fn mark(nodes: &[crate::ir::graph::GraphNode], id: usize, live: &mut [bool], custom: bool) {
     let mut stack = vec![id];
     while let Some(id) = stack.pop() {
-        // Of a custom node only the value is left in a program.
+        // A program keeps only the value of a custom node.
         let node = &nodes[id];
         let only_value = matches!(node.op, Op::Custom(_)) && !custom;
         let inputs = if only_value { &node.inputs[..1] } else { &node.inputs[..] };

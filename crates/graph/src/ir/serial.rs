@@ -1,4 +1,4 @@
-//! Programs and functions that are written and read: what is read has not been checked, so it becomes a program only if it is valid.
+//! Serialisation of programs and functions: data read from outside become a program only if they are valid.
 //!
 //! Lines of user code are not written, and a function of the host cannot be.
 
@@ -82,7 +82,7 @@ fn depth(function: &Function) -> usize {
     function.rules.iter().map(|rule| 1 + depth(rule)).max().unwrap_or(0)
 }
 
-/// Writes what rules share once for each.
+/// Writes the shared parts of rules once.
 pub(crate) fn shared<S: Serializer>(rules: &[Arc<Function>], to: S) -> std::result::Result<S::Ok, S::Error> {
     rules.iter().map(|rule| &**rule).collect::<Vec<&Function>>().serialize(to)
 }

@@ -1,7 +1,7 @@
 //! Rewrites applied as a node is made: the graph is simplified from birth and no pass runs later.
 //!
-//! Each rule answers with a node that equals the one asked for in exact arithmetic, and that stays inside the range of the
-//! type wherever the one asked for does: (x·c)·y is not (x·y)·c, because x·y may overflow, or vanish, where x·c did not.
+//! Each rule returns a node that equals the original in exact arithmetic, and stays inside the range of the type
+//! whenever the original does: (x·c)·y is not (x·y)·c, because x·y may overflow or vanish although x·c did not.
 //!
 //! `0·x` is 0 unless x is infinite or NaN. While a derivative is taken it counts as 0 all the same: a structurally zero
 //! derivative must be known to be zero. Written by a person it is computed, so that a NaN shows.
@@ -16,7 +16,7 @@ use std::panic::Location;
 /// The line of user code.
 pub(super) type Line = &'static Location<'static>;
 
-/// Products of constants between this and its inverse are taken at once: far from where 32-bit floats under- or overflow.
+/// Products of constants between this and its inverse are merged: far from under- and overflow of 32-bit floats.
 const TINY: f64 = 1e-30;
 
 /// True for ±2ᵏ: a product with it is exact, unless it leaves the range.
@@ -43,8 +43,8 @@ impl GraphData {
         }
     }
 
-    /// True where a product with this operand is zero: a zero whose other factor cannot be infinite or NaN, or any zero
-    /// while a derivative is taken.
+    /// Returns true if a product with this operand is zero: a zero whose other factor cannot be infinite or NaN, or any
+    /// zero while a derivative is taken.
     fn zero_with(&self, zero: Option<f64>, other: NodeId) -> bool {
         zero == Some(0.0) && (self.deriving.is_some() || self.surely_finite(other))
     }
@@ -63,7 +63,7 @@ impl GraphData {
         self.add(Op::Constant(constant_bits(value, meta.dtype)), vec![], meta.clone(), line)
     }
 
-    /// A node that is simpler than `op` on `inputs` and equals it, if a rule knows one.
+    /// A node that is simpler than `op` on `inputs` and equals it, if a rule finds one.
     pub(crate) fn simplified(&mut self, op: &Op, inputs: &[NodeId], meta: &Meta, line: Line) -> Option<NodeId> {
         // Nothing to compute: an empty tensor, or every operand known.
         if element_count(&meta.shape) == 0 && !matches!(op, Op::Constant(_) | Op::Input(_)) {
@@ -228,8 +228,8 @@ impl GraphData {
     fn simplify_product(&mut self, factors: [(NodeId, Option<f64>); 2], meta: &Meta, line: Line) -> Simplified {
         use BinaryOp::Mul;
         let [(a, ca), (b, cb)] = factors;
-        // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back, or x·c is
-        // rounded up to a number so small that x·(c·d) is rounded down to 0.
+        // (x·c)·d = x·(c·d), unless c·d is out of range of the type, or x·c is rounded up to a number so small that
+        // x·(c·d) is rounded down to 0.
         for (scaled, constant) in [(a, cb), (b, ca)] {
             let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
             let product = scalar::binary(Mul, c, d, meta.dtype);
@@ -253,7 +253,7 @@ impl GraphData {
         })
     }
 
-    /// f(broadcast a, broadcast b) = broadcast f(a, b), where both repeat along the same axes or one is a constant.
+    /// f(broadcast a, broadcast b) = broadcast f(a, b), if both repeat along the same axes or one is a constant.
     fn binary_on_broadcasts(&mut self, op: BinaryOp, a: NodeId, b: NodeId, meta: &Meta, line: Line) -> Option<NodeId> {
         let axes = match (self.op(a), self.op(b)) {
             (Op::Broadcast(p), Op::Broadcast(q)) if p == q => p.clone(),
@@ -354,7 +354,7 @@ impl GraphData {
                 let sum = self.add(Op::Reduce(op, axes.to_vec()), vec![inner], meta.clone(), line);
                 Some(self.add(Op::Unary(UnaryOp::Neg), vec![sum], meta.clone(), line))
             }
-            // Σ c·x = c·Σ x where |c| ≥ 1: with a smaller one, Σ x may overflow where Σ c·x does not.
+            // Σ c·x = c·Σ x if |c| ≥ 1: with a smaller one, Σ x may overflow although Σ c·x does not.
             (ReduceOp::Sum, Op::Binary(BinaryOp::Mul)) if meta.dtype.is_float() => {
                 let (rest, c) = self.constant_factor(x).filter(|(_, c)| c.abs() >= 1.0)?;
                 let sum = self.add(Op::Reduce(op, axes.to_vec()), vec![rest], meta.clone(), line);

@@ -90,7 +90,7 @@ impl GraphData {
             _ if other_axes(meta.shape.len(), axes).iter().all(|&a| meta.shape[a] == 1) => {
                 Some(self.add(Op::Reshape, vec![x], meta.clone(), line))
             }
-            // Reshapes that insert axes of length 1 do not hide what repeats.
+            // Reshapes that insert axes of length 1 do not hide repetition.
             Op::Reshape => {
                 let inner = self.inputs(x)[0];
                 let long = |id: NodeId, g: &Self| -> Vec<usize> {

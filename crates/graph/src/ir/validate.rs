@@ -1,5 +1,5 @@
-//! Whether a program fits together. Its fields are public, so executors ask before they plan: what they do later, some of it
-//! in unsafe code, trusts every number of a node and every shape.
+//! Validation of programs. Their fields are public, so executors validate before they plan: later steps, including
+//! unsafe code, rely on every number of a node and every shape.
 
 use crate::ir::dump::describe;
 use crate::ir::infer::infer;
@@ -8,9 +8,9 @@ use crate::ir::program::{Port, Program};
 use crate::{DType, Error, ErrorKind, Result};
 
 impl Program {
-    /// An error that names the first part of the program that does not fit: an operand that does not come before its user,
-    /// a type or shape that is not the one its operation gives, a port or carry without its node. Every executor calls this
-    /// before it plans. What [`builder`](Program::builder) makes always fits.
+    /// Returns an error that names the first invalid part of the program: an operand after its user, a type or shape
+    /// other than its operation's, a port or carry without its node. Every executor calls this before it plans.
+    /// Programs of a [`builder`](Program::builder) are always valid.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph, Program};

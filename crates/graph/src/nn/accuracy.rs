@@ -7,9 +7,9 @@ use crate::tensor::Tensor;
 /// The share of rows whose largest logit is that of their label, a scalar in \[0, 1\] of the logits' type: for logits
 /// `[.., classes]` and i32 labels `[..]`.
 ///
-/// Of equal logits the first ranks first, as for [`argmax`](Tensor::argmax), and a NaN ranks ahead of every number. A row
-/// with a NaN is therefore never right, so a network that has diverged scores 0. A label that is not in `0..classes` makes the run fail.
-/// It has no derivative.
+/// Among equal logits the first ranks first, as for [`argmax`](Tensor::argmax), and a NaN ranks ahead of every number.
+/// A row with a NaN is therefore never right, so a network that has diverged scores 0. A label that is not in
+/// `0..classes` makes the run fail. It has no derivative.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Graph, Reference, nn};
@@ -31,11 +31,11 @@ pub fn accuracy(logits: Tensor, labels: Tensor) -> Tensor {
     call.done(share(&call, logits, labels, 1))
 }
 
-/// The share of rows whose label is among the `k` classes of the largest logits, a scalar in \[0, 1\] of the logits' type: for
-/// logits `[.., classes]`, i32 labels `[..]` and k in `1..=classes`. With k = 1 it is [`accuracy`].
+/// The share of rows whose label is among the `k` classes of the largest logits, a scalar in \[0, 1\] of the logits'
+/// type. Logits are `[.., classes]`, labels i32 `[..]`, and k is in `1..=classes`. With k = 1 it is [`accuracy`].
 ///
-/// Of equal logits the first ranks first, and a NaN ranks ahead of every number; a label whose own logit is NaN is never
-/// right.
+/// Among equal logits the first ranks first, and a NaN ranks ahead of every number; a label whose own logit is NaN is
+/// never right.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Graph, Reference, nn};
@@ -58,8 +58,8 @@ pub fn top_k_accuracy(logits: Tensor, labels: Tensor, k: usize) -> Tensor {
     call.done(share(&call, logits, labels, k))
 }
 
-/// mean over rows of \[#{j : j does not rank ahead of the label} > classes − k\], where j does not rank ahead of the label y
-/// if z\[j\] < z\[y\], or z\[j\] = z\[y\] and j ≥ y. Both are false for a NaN.
+/// mean over rows of \[#{j : j does not rank ahead of the label} > classes − k\], with j not ahead of the label y if
+/// z\[j\] < z\[y\], or z\[j\] = z\[y\] and j ≥ y. Both are false for a NaN.
 #[track_caller]
 fn share(call: &Call, logits: Tensor, labels: Tensor, k: usize) -> Tensor {
     let (shape, dtype) = (logits.shape(), logits.dtype());

@@ -22,7 +22,7 @@ pub fn relu(x: Tensor) -> Tensor {
     Call::new("relu", &[x]).done(x.less_equal(0.0).select(0.0, x))
 }
 
-/// The tensor y where x is `relu(y)`.
+/// The tensor y if x is `relu(y)`.
 pub(super) fn before_relu(x: Tensor) -> Option<Tensor> {
     let node = x.node()?;
     let [mask, zero, y] = node.inputs[..] else { return None };

@@ -1,5 +1,4 @@
-//! One call of a composite: its name and operands, so that every error tells what the user wrote and not what it is made
-//! of.
+//! One call of a composite: its name and operands, so that every error names the composite and not its parts.
 
 use crate::ir::graph::{make, refuse};
 use crate::ir::op::Op;
@@ -17,7 +16,7 @@ impl<'a> Call<'a> {
         Call { name, operands }
     }
 
-    /// True where every operand is a float and all have one type.
+    /// Returns true if every operand is a float and all have one type.
     pub fn floats_of_one_type(&self) -> bool {
         let first = self.operands[0].dtype();
         first.is_float() && self.operands.iter().all(|t| t.dtype() == first)
@@ -48,7 +47,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Leaves the composite with an error where a condition on its operands does not hold.
+/// Leaves the composite with an error if a condition on its operands does not hold.
 macro_rules! require {
     ($call:expr, $holds:expr, $($reason:tt)+) => {
         if !$holds {

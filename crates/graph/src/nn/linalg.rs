@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 /// ```
 #[track_caller]
 pub fn safe_sqrt(x: Tensor) -> Tensor {
-    // Twice selected: the root sees 1 where it is not used, so that no derivative of it is infinite.
+    // Selected twice: the operand of an unused root is 1, so that no derivative of it is infinite.
     let positive = x.greater(0.0);
     Call::new("safe_sqrt", &[x]).done(positive.select(positive.select(x, 1.0).sqrt(), 0.0))
 }
@@ -45,10 +45,10 @@ pub fn norm(x: Tensor, axes: impl AsRef<[usize]>) -> Tensor {
 
 /// Σ Aᵏ/k! for every square matrix of a `[.., d, d]`.
 ///
-/// A/2ˢ is summed to k = 16 and the sum squared s times, with s fixed so that the graph does not depend on the numbers:
-/// s = 5 in f64, right to 1e-12 (relative to the largest element) for norms up to 16, and s = 2 in f32, where every squaring
-/// doubles the rounding of the sum, right to single precision for norms up to 8. For larger norms scale such matrices down
-/// and square the result.
+/// A/2ˢ is summed to k = 16 and the sum squared s times, with s fixed so that the graph does not depend on the numbers.
+/// In f64, s = 5 is right to 1e-12 (relative to the largest element) for norms up to 16. In f32, every squaring doubles
+/// the rounding of the sum, and s = 2 is right to single precision for norms up to 8. Scale matrices of larger norms
+/// down and square the result.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Graph, Reference, nn};
@@ -71,8 +71,9 @@ pub fn matrix_exponential(a: Tensor) -> Tensor {
     let square = a.matmul(a);
     let cube = square.matmul(a);
     let fourth = square.matmul(square);
-    // eᴬ − I instead of eᴬ, so that the identity does not round away what is small beside it. In blocks of four powers:
-    // B₀ + A⁴(B₁ + A⁴(B₂ + A⁴(B₃ + A⁴/16!))), Bⱼ = I/(4j)! + A/(4j+1)! + A²/(4j+2)! + A³/(4j+3)!, but B₀ without I.
+    // eᴬ − I instead of eᴬ, so that small terms are not lost to rounding next to the identity. In blocks of four
+    // powers: B₀ + A⁴(B₁ + A⁴(B₂ + A⁴(B₃ + A⁴/16!))), Bⱼ = I/(4j)! + A/(4j+1)! + A²/(4j+2)! + A³/(4j+3)!, but B₀
+    // without I.
     let factor = |k: usize| (1..=k).map(|i| 1.0 / i as f64).product::<f64>();
     let mut sum = fourth * factor(16);
     for k in [12, 8, 4, 0] {

@@ -25,7 +25,7 @@ use crate::tensor::Tensor;
 /// ```
 #[track_caller]
 pub fn convex_in(value: Tensor, outputs: &[Tensor]) -> Tensor {
-    // An error among the operands comes up where the value is used.
+    // An error among the operands is reported at the use of the value.
     let _ = mark(value, outputs, Sign::Positive);
     value
 }

@@ -5,8 +5,8 @@ use crate::tensor::Tensor;
 
 /// −log N(x; 0, 1/precision), summed over all elements: Σ ½·(a·x² − ln a + ln 2π). The precision a is a scalar, or broadcasts to x.
 ///
-/// The term −½·ln a per element is what keeps a learned precision from growing without end, or from falling to 0: a penalty a·x²/2 alone
-/// is not a prior.
+/// The term −½·ln a per element prevents a learned precision from growing without bound or falling to 0: a penalty
+/// a·x²/2 alone is not a prior.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Graph, Reference, nn};

@@ -47,8 +47,8 @@ fn places(like: Tensor, length: usize, align_corners: bool) -> Tensor {
 /// The image x `[n, c, h, w]` at the places of a grid `[n, p, q, 2]`, whose last axis holds the column's and the row's
 /// coordinate: `[n, c, p, q]`. Between pixels it is interpolated bilinearly; beyond the image it is zero.
 ///
-/// Coordinate −1 is the centre of the first pixel with `align_corners`, else its outer border, as in PyTorch. Where a
-/// coordinate meets a pixel's centre exactly, the derivative is the one from the right.
+/// Coordinate −1 is the centre of the first pixel with `align_corners`, else its outer border, as in PyTorch. If a
+/// coordinate is exactly a pixel's centre, the derivative is the one from the right.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Reference, nn};
@@ -67,8 +67,8 @@ pub fn grid_sample(x: Tensor, grid: Tensor, align_corners: bool) -> Tensor {
     call.done(sample_at(x, [grid.index(3, 0), grid.index(3, 1)], align_corners))
 }
 
-/// [`grid_sample`] with the coordinates of columns and of rows in tensors of their own, `[n, p, q]` each: where both are
-/// computed, they need never be put together.
+/// [`grid_sample`] with the coordinates of columns and of rows in separate tensors, `[n, p, q]` each, which need not be
+/// concatenated.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Reference, nn};
@@ -83,8 +83,8 @@ pub fn grid_sample(x: Tensor, grid: Tensor, align_corners: bool) -> Tensor {
 ///
 ///   a + u·b + v·(c + u·d),   a = upper left, b = upper right − a, c = lower left − a, d = lower right − a − b − c,
 ///
-/// and all four numbers of all cells are in one table, so that each place fetches them with a single index. Two rows of zeros
-/// all around make cells of all places: those further out are moved to where everything is zero.
+/// and all four numbers of all cells are in one table, so that each point fetches them with a single index. With two
+/// rows of zeros all around, every point is in a cell: those further out are moved into the zeros.
 #[track_caller]
 pub fn sample_at(x: Tensor, [column, row]: [Tensor; 2], align_corners: bool) -> Tensor {
     let operands = [x, column, row];
@@ -112,7 +112,7 @@ pub fn sample_at(x: Tensor, [column, row]: [Tensor; 2], align_corners: bool) -> 
     call.done((a + u * b + v * (below + u * d)).transpose([0, 2, 1]).reshape([n, c, p, q]))
 }
 
-/// Where a place falls along one axis: the number (i32) of its cell, and how far into it.
+/// The position of a point along one axis: the number (i32) of its cell, and its offset there.
 #[derive(Clone, Copy)]
 struct Fall {
     cell: Tensor,

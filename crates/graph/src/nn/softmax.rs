@@ -1,7 +1,7 @@
 //! Softmax and its logarithm along any axis.
 //!
-//! All are unchanged by a shift of x, so the largest element is taken off as a constant (its derivative is stopped): no
-//! overflow, and the derivatives of every order stay exact.
+//! All are unchanged by a shift of x, so the largest element is subtracted as a constant (its derivative is stopped):
+//! no overflow, and the derivatives of every order stay exact.
 
 use super::call::{Call, require};
 use crate::tensor::Tensor;

@@ -60,8 +60,9 @@ impl Tensor {
         })
     }
 
-    /// The largest of these updates for each index in `0..size`, as [`scatter_add`](Tensor::scatter_add) adds them: −∞, or the least
-    /// integer, where there is none. The derivative goes to the first largest. An index out of range fails the run.
+    /// The largest of these updates for each index in `0..size`, as [`scatter_add`](Tensor::scatter_add) adds them: −∞,
+    /// or the least integer, if there is none. The derivative goes to the first largest. An index out of range fails
+    /// the run.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType, Graph, Reference, gradient};
@@ -90,7 +91,7 @@ impl Tensor {
         }
         let count: usize = outer[batch..].iter().product();
         let inner = &shape[outer.len()..];
-        // The updates of one place beside each other: [batch.., inner.., k].
+        // The updates of one place next to each other: [batch.., inner.., k].
         let rank = batch + inner.len() + 1;
         let perm: Vec<usize> = (0..batch).chain(batch + 1..rank).chain([batch]).collect();
         let updates = self.reshape([&shape[..batch], &[count], inner].concat()).transpose(&perm);

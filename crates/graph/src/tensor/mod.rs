@@ -19,8 +19,8 @@ const FOREIGN: u32 = u32::MAX;
 /// A symbolic tensor: a node of a [`Graph`](crate::Graph).
 ///
 /// Shapes and types are checked when it is made. Operators cannot return a `Result`, so a tensor that could not be made
-/// carries its error, everything computed from it carries the same one, and [`check`](Tensor::check), [`gradient`](crate::gradient)
-/// and [`ProgramBuilder::build`](crate::ProgramBuilder::build) return it. Nothing panics.
+/// carries its error, as does everything computed from it. [`check`](Tensor::check), [`gradient`](crate::gradient) and
+/// [`ProgramBuilder::build`](crate::ProgramBuilder::build) return it. Nothing panics.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};
@@ -125,7 +125,7 @@ impl Tensor {
         self.meta().shape.len()
     }
 
-    /// Length of one axis; 1 where there is no such axis, so that arithmetic on it is safe.
+    /// Length of one axis; 1 if there is no such axis, so that arithmetic on it is safe.
     pub fn dim(self, axis: usize) -> usize {
         self.meta().shape.get(axis).copied().unwrap_or(1)
     }
@@ -212,7 +212,7 @@ impl Tensor {
         }
     }
 
-    /// A number as an operand beside this tensor, in its shape and type.
+    /// A number as an operand, in the shape and type of this tensor.
     #[track_caller]
     pub(crate) fn number(self, operation: &str, value: f64) -> Tensor {
         match not_in_type(value, self.dtype()) {
@@ -307,9 +307,9 @@ impl From<f64> for Operand {
 }
 
 binary_methods! {
-    /// The larger. Where both are equal the derivative goes to `self`.
+    /// The larger. If both are equal, the derivative goes to `self`.
     maximum => Max;
-    /// The smaller. Where both are equal the derivative goes to `self`.
+    /// The smaller. If both are equal, the derivative goes to `self`.
     minimum => Min;
     /// `self` to the power `other`.
     pow => Pow;
@@ -399,15 +399,15 @@ impl Tensor {
         if self.dtype() == dtype { self } else { self.apply("convert", Op::Convert(dtype)) }
     }
 
-    /// The same values, with no derivative: what goes through here counts as a constant.
+    /// The same values without a derivative: the result counts as a constant.
     #[track_caller]
     pub fn stop_gradient(self) -> Tensor {
         self.apply("stop_gradient", Op::StopGradient)
     }
 
-    /// The same tensor, with a hint: ranks that compute a program together share it out along this axis, and what follows from it.
-    /// It changes no result and no derivative, and nothing at all where there is one rank. An axis shorter than the number of ranks is not
-    /// shared out.
+    /// The same tensor, with a hint: ranks that compute a program together share out it, and values computed from it,
+    /// along this axis. It changes no result and no derivative, and has no effect on a single rank. An axis shorter
+    /// than the number of ranks is not shared out.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph, Program};
@@ -428,7 +428,7 @@ impl Tensor {
         self
     }
 
-    /// The identity on integers, which makes a run fail with a clear error where an element is not in `0..limit`.
+    /// The identity on integers, which makes a run fail with a clear error if an element is not in `0..limit`.
     #[track_caller]
     pub fn check_index(self, limit: usize) -> Tensor {
         self.apply("check_index", Op::CheckIndex(limit))
@@ -600,7 +600,7 @@ impl Tensor {
         self.mean((0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Largest over these axes, which disappear. Where several are equal the derivative goes to the first.
+    /// Largest over these axes, which disappear. If several are equal, the derivative goes to the first.
     #[track_caller]
     pub fn max(self, axes: impl AsRef<[usize]>) -> Tensor {
         self.reduce("max", ReduceOp::Max, axes.as_ref())

@@ -29,11 +29,11 @@ pub enum TreeError {
     },
     /// Two trees have their leaves at different places.
     Structure {
-        /// The first place where they differ.
+        /// The first difference, as a path.
         path: String,
-        /// What the first tree has.
+        /// The node of the first tree.
         left: String,
-        /// What the second tree has.
+        /// The node of the second tree.
         right: String,
     },
 }
@@ -46,7 +46,7 @@ impl TreeError {
         TreeError::LeafCount { expected, found, missing: (found < expected).then(|| names.swap_remove(found)) }
     }
 
-    /// The error for two different nodes, at least one of which is there.
+    /// The error for two different nodes, at least one of which exists.
     pub(super) fn structure(left: Option<Placed>, right: Option<Placed>) -> Self {
         let same_path = match (&left, &right) {
             (Some((left, _)), Some((right, _))) => left == right,

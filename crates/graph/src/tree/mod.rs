@@ -39,16 +39,15 @@
 //! # Ok::<(), bilevel_graph::TreeError>(())
 //! ```
 //!
-//! # What is a leaf
+//! # Leaves
 //!
 //! A blanket `impl<T> Tree for T`, every type being its own leaf, would leave no room for any other
-//! implementation. So it is the *position* that makes a leaf, and `#[derive(Tree)]` reads it from
-//! the type of the field as it is written: `T` alone is a leaf; `Vec`, `Option`, `Box`,
-//! `BTreeMap<K, _>`, arrays and tuples which mention `T` are walked; any other type which mentions
-//! `T` is a tree nested in this one; a type which does not mention `T` is *static data*. Static data
-//! must be `Clone`; mapping carries it along, and zipping takes it from the tree on the left without
-//! comparing it. Where there is no derive to read a field, a leaf is written [`Leaf<T>`](Leaf):
-//! `Leaf<T>` is a tree, and so are `Vec<Leaf<T>>`, `(Leaf<T>, Net<T>)` and so on.
+//! implementation. So the *position* makes a leaf, and `#[derive(Tree)]` reads it from the written type of the field:
+//! `T` alone is a leaf; `Vec`, `Option`, `Box`, `BTreeMap<K, _>`, arrays and tuples which mention `T` are walked; any
+//! other type which mentions `T` is a tree nested in this one; a type which does not mention `T` is *static data*.
+//! Static data must be `Clone`; mapping carries it along, and zipping takes it from the tree on the left without
+//! comparing it. Without a derive, a leaf is written [`Leaf<T>`](Leaf): `Leaf<T>` is a tree,
+//! and so are `Vec<Leaf<T>>`, `(Leaf<T>, Net<T>)` and so on.
 //!
 //! # Names
 //!

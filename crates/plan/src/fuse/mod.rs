@@ -29,7 +29,7 @@ use std::collections::HashMap;
 /// Whether merging two loops may delay other work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delay {
-    /// No large work may come to depend on other large work.
+    /// No large work may become dependent on other large work.
     Never,
     /// A delay is acceptable, because memory is read only once.
     Allowed,
@@ -73,7 +73,7 @@ impl Fuser<'_> {
             .reads()
             .filter_map(|(read, _)| self.grouping.group_of[read])
             .filter(|&g| groups[g].domain.is_some() && groups[g].invariant == node.invariant)
-            // A rematerialised value begins a loop of its own, which its reader then joins.
+            // A rematerialised value begins a separate loop, which its reader then joins.
             .filter(|&g| {
                 !node.is_remat || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].is_remat)
             })

@@ -83,7 +83,7 @@ fn strides(view: &View) -> String {
     format!("{{{shape}:{strides}{offset}}}")
 }
 
-/// What a group runs.
+/// The contents of a group.
 fn described(group: &Group) -> String {
     let mut text = match group.domain {
         None => "one operation".to_string(),

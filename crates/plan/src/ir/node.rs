@@ -93,7 +93,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// True if it can be part of a fused loop; any other operation is a group of its own.
+    /// True if it can be part of a fused loop; any other operation is a separate group.
     pub(crate) fn fuses(&self) -> bool {
         matches!(
             self,

@@ -9,7 +9,7 @@ pub trait Snapshot: Display {
     /// Operations, or steps, that compute something.
     fn operations(&self) -> usize;
 
-    /// Groups; `None` before fusion, and where groups are steps already.
+    /// Groups; `None` before fusion, and if groups are already steps.
     fn groups(&self) -> Option<usize>;
 
     /// Bytes that they write: the results of all operations and, from fusion on, of those that leave their group.

@@ -78,7 +78,7 @@ impl StorageType {
         }
     }
 
-    /// Returns the value that is read where this one was written.
+    /// Returns the value that is read back after writing this one.
     pub(crate) fn rounded(self, value: f64) -> f64 {
         let mut bytes = [0; 8];
         let bytes = &mut bytes[..self.size()];

@@ -130,7 +130,7 @@ mod tests {
             .with(|target| target.can = Capabilities { rounds_operands, gemm_reads_bf16, pad_sum: true, ..target.can })
     }
 
-    /// The precisions of all products, and the sizes of what is rounded.
+    /// The precisions of all products, and the sizes of rounded values.
     fn planned(program: &Program, machine: Target) -> (Vec<Precision>, Vec<usize>) {
         let schedule = Schedule::new(program, &machine).unwrap();
         let (mut products, mut rounded) = (vec![], vec![]);

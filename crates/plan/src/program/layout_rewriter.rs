@@ -17,7 +17,7 @@ const MAX_DUPLICATED_OPERATIONS: usize = 16;
 
 /// The new program so far, and how it stores the values of the old one.
 pub(crate) struct LayoutRewriter<'a> {
-    /// The new program so far. Values that are emitted on demand have no node of their own.
+    /// The new program so far. Values that are emitted on demand have no separate node.
     new: Rewriter<'a, Program>,
     /// By old node: its permutation, or the preferred one.
     orders: Vec<Permutation>,

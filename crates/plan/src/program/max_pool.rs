@@ -7,7 +7,7 @@
 //!   chosen = i of the first largest xᵢ,    gathered = x_chosen,    scattered = updates if i = chosen, else 0
 //!
 //! This is elementwise on images in any layout. A slice of a sum is the sum of slices, so that a preceding bias is
-//! added where a window is read.
+//! added when a window is read.
 
 use crate::ir::rewrite::{Rewriter, without_dead};
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims};

@@ -2,8 +2,8 @@
 //!
 //!   scattered\[k·o + i\] = updates\[o\] if chosen\[o\] = k·o + i, else 0    (o a window of size k, i a position in it)
 //!
-//! This is elementwise, and part of the loop that reads it. Where a pool is decomposed as a whole (`max_pool.rs`), its
-//! gradient is such a select too.
+//! This is elementwise, and part of the loop that reads it. If a pool is decomposed as a whole (`max_pool.rs`), its
+//! gradient is also such a select.
 
 use crate::ir::rewrite::Rewriter;
 use crate::program::max_pool::are_disjoint;

@@ -61,7 +61,7 @@ struct LiveMemory {
     /// By node: the bytes freed after its last reader, and the groups that have not read it yet.
     bytes: Vec<usize>,
     readers: Vec<Vec<usize>>,
-    /// By group: the nodes of other groups it reads, and the bytes of its own that others read.
+    /// By group: the nodes of other groups it reads, and the bytes of it that others read.
     reads: Vec<Vec<usize>>,
     takes: Vec<usize>,
 }

@@ -125,7 +125,8 @@ impl Schedule {
     }
 }
 
-/// By node: its values must be in memory, because somebody outside its loop reads them, it is in none, or it is one of the `last`.
+/// By node: its values must be in memory, because a node outside its loop reads them, it is in none, or it is one of
+/// the `last`.
 pub(crate) fn stored_nodes<'a>(
     nodes: &[Node],
     live: &[bool],
@@ -162,7 +163,7 @@ pub(crate) fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
     found
 }
 
-/// Views with more strides than a loop can walk are refused; nobody should meet this.
+/// Views with more strides than a loop can walk are refused, as an internal error.
 pub(crate) fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     for node in nodes {
         // A reduction indexes its result by the axes of its operand, which need not merge.
@@ -294,7 +295,7 @@ mod tests {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
         let a = g.input("a", [], DType::F64);
-        // Each depends on a loop of its own, or on none.
+        // Each depends on a separate loop, or on none.
         let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
         let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
         let schedule = Schedule::new(&program, &machine(64)).unwrap();

@@ -25,7 +25,7 @@ type Exchange<H> = unsafe extern "C" fn(
     H,
 ) -> c_int;
 
-/// What is asked of MPI.
+/// The calls of MPI that are used.
 pub(super) trait Calls: Send {
     fn begin(&self) -> Result<()>;
     fn rank(&self) -> Result<usize>;
@@ -57,7 +57,7 @@ pub(super) struct Api<H> {
 unsafe impl<H> Send for Api<H> {}
 
 impl Api<*mut c_void> {
-    /// Of Open MPI: a handle is the address of an object of the library.
+    /// The calls of Open MPI: a handle is the address of an object of the library.
     pub fn open_mpi(library: Library) -> std::result::Result<Self, libloading::Error> {
         // SAFETY: these are objects of Open MPI, of which only the address is used.
         let object = |name: &[u8]| unsafe { library.get::<*mut c_void>(name).map(|symbol| symbol.into_raw()) };
@@ -67,7 +67,7 @@ impl Api<*mut c_void> {
 }
 
 impl Api<c_int> {
-    /// Of MPICH: the handles are numbers of its binary interface.
+    /// The calls of MPICH: the handles are numbers of its binary interface.
     pub fn mpich(library: Library) -> std::result::Result<Self, libloading::Error> {
         Api::load(library, 0x4400_0000, 0x4c00_010d)
     }
@@ -100,7 +100,8 @@ impl<H: Copy> Api<H> {
     }
 }
 
-/// The first byte. Of none it is null: in Rust it would be address 1, which Open MPI takes for a mark (`MPI_IN_PLACE`).
+/// The first byte, or null if there is none: in Rust it would be address 1, which Open MPI takes for a mark
+/// (`MPI_IN_PLACE`).
 fn first(bytes: &[u8]) -> *const c_void {
     if bytes.is_empty() { null() } else { bytes.as_ptr().cast() }
 }
@@ -157,7 +158,7 @@ impl<H: Copy> Calls for Api<H> {
         }
         let (from, to) = (super::starts(sent), super::starts(received));
         let into = first_mut(receive);
-        // SAFETY: the parts lie in what is sent and what is received, one after another.
+        // SAFETY: the parts are in the sent and received bytes, one after another.
         let code = unsafe {
             (self.exchange)(
                 first(send),

@@ -37,7 +37,7 @@ impl Implementation {
     }
 }
 
-/// Offsets and counts of MPI are 32-bit: what is larger moves in pieces of this many bytes for all ranks together.
+/// Offsets and counts of MPI are 32-bit: larger messages move in pieces of this many bytes for all ranks together.
 const MAX_MESSAGE: usize = 1 << 28;
 
 /// A rank that a launcher of MPI started.
@@ -80,7 +80,7 @@ impl Mpi {
     }
 }
 
-/// Where each of these lengths begins.
+/// The start of each of these lengths.
 fn starts(lengths: &[c_int]) -> Vec<c_int> {
     let mut end = 0;
     let start = |&length: &c_int| {
@@ -90,7 +90,7 @@ fn starts(lengths: &[c_int]) -> Vec<c_int> {
     lengths.iter().map(start).collect()
 }
 
-/// The lengths of what lies in a window of each of these parts, and where it begins there.
+/// The lengths of the intersections of a window with each of these parts, and their starts.
 fn window(lengths: &[usize], from: usize, to: usize) -> Vec<c_int> {
     // A window has at most MAX_MESSAGE bytes.
     lengths.iter().map(|&length| (length.min(to) - length.min(from)) as c_int).collect()
@@ -154,7 +154,7 @@ impl Communicator for Mpi {
     }
 
     fn abort(&self, _reason: &str) {
-        // Ends every process; the launcher says that this rank asked for it. Who fails prints the reason first.
+        // Ends every process; the launcher reports this rank. The failing rank prints the reason first.
         self.with(|calls| calls.abort());
     }
 

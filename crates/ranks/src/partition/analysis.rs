@@ -1,8 +1,8 @@
-//! Which way every operation is computed in, and where its value is then.
+//! The way of computing every operation, and the placement of its value.
 //!
-//! One pass forward takes, of the ways of each operation, the one that moves the fewest elements. Terms of a sum stay terms as long as
-//! they can; but a value that somebody needs whole is summed where it arises, so that it is summed once. As that changes what follows,
-//! the pass is repeated until it finds nothing more to sum.
+//! One forward pass chooses the way of each operation that moves the fewest elements. Terms of a sum stay terms as long
+//! as possible; but a value that is needed whole is summed at its origin, so that it is summed once. Because that
+//! changes later choices, the pass is repeated until there is nothing more to sum.
 
 use crate::partition::placement::Placement;
 use crate::partition::rules::{Site, Way};
@@ -13,13 +13,13 @@ use bilevel_graph::{Op, Program, even_parts};
 pub(crate) struct Analysis {
     /// The way it is computed in.
     pub ways: Vec<Way>,
-    /// Terms that are summed as soon as they are there.
+    /// Terms that are summed as soon as they are computed.
     pub summed: Vec<bool>,
-    /// Where readers find it first.
+    /// The first placement for readers.
     pub places: Vec<Placement>,
 }
 
-/// Plans the partition of a program over so many ranks. Of some inputs, by node, every rank has a part only.
+/// Plans the partition of a program over so many ranks. Every rank has only a part of some inputs, by node.
 pub(crate) fn analyse(program: &Program, ranks: usize, owned: &[Placement]) -> Analysis {
     let mut summed = vec![false; program.nodes.len()];
     loop {
@@ -50,7 +50,7 @@ fn propagate(program: &Program, ranks: usize, summed: &[bool], owned: &[Placemen
     let mut hints = vec![None; program.nodes.len()];
     program.shards.iter().for_each(|shard| hints[shard.node] = Some(shard.axis));
     let (mut ways, mut places) = (vec![], Vec::<Placement>::new());
-    // By node: every rank has the whole value beside its part.
+    // By node: every rank has the whole value in addition to its part.
     let mut whole = vec![false; program.nodes.len()];
     for (number, node) in program.nodes.iter().enumerate() {
         let is_zero = |&input: &usize| matches!(program.nodes[input].op, Op::Constant(bits) if bits == 0);

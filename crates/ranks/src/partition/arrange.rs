@@ -9,7 +9,7 @@ use bilevel_graph::{CollectiveKind, DType, Meta, Op, Program, ProgramNode};
 /// Sums of up to this many elements are put together: for them a message costs more than its bytes, and a copy costs nothing.
 const MAX_BUCKETED_ELEMENTS: usize = 1 << 14;
 
-/// Removes what nothing reads, puts small sums of a level together, and orders the collectives.
+/// Removes dead operations, merges small sums of a level, and orders the collectives.
 pub(crate) fn arrange(program: Program) -> Program {
     let live = live(&program);
     let levels = levels(&program);

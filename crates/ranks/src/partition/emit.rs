@@ -1,4 +1,4 @@
-//! The program of one rank: every operation in the way that was chosen for it, and what brings its operands where that way needs them.
+//! The program of one rank: every operation in its chosen way, and the communication of its operands.
 
 use crate::partition::analysis::Analysis;
 use crate::partition::placement::{Placement, Sharding};
@@ -13,10 +13,10 @@ use std::collections::HashMap;
 pub(crate) struct Emitter<'a> {
     program: &'a Program,
     link: &'a Link,
-    /// By input: where it is, and where what it is carried must be.
+    /// By input: its placement, and that of its next carried value.
     owned: &'a [Placement],
     nodes: Vec<ProgramNode>,
-    /// Where the values of the program's nodes are: by node and place, the new node.
+    /// The values of the program's nodes: by node and placement, the new node.
     made: HashMap<(usize, Placement), usize>,
 }
 
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         self.push(Op::Collective(collective), vec![x], meta, like)
     }
 
-    /// The value of a node of the program where it is needed.
+    /// The value of a node of the program in the needed placement.
     fn at(&mut self, number: usize, place: &Placement) -> Result<usize> {
         let key = (number, place.clone());
         if let Some(&made) = self.made.get(&key) {
@@ -131,7 +131,7 @@ impl Emitter<'_> {
     fn gathered(&mut self, number: usize) -> Result<usize> {
         let parts = self.made.iter().filter(|((node, _), _)| *node == number);
         let parts = parts.filter_map(|((_, place), &made)| Some((place.sharding()?.clone(), made)));
-        // Of several, the first that was made: the order of a hash table is not the same on every rank.
+        // The first of several: the order of a hash table is not the same on every rank.
         let Some((at, own)) = parts.min_by_key(|(_, made)| *made) else {
             return Err(misplaced(number, &Placement::Replicated));
         };
@@ -171,7 +171,7 @@ impl Emitter<'_> {
         self.push(Op::Transpose(perm), vec![x], meta, like)
     }
 
-    /// This rank's part of a value that it has as a whole: computed as such where that needs no more than another shape.
+    /// This rank's part of a value that it has as a whole: computed as such if that only changes a shape.
     fn own_part(&mut self, number: usize, at: &Sharding) -> Result<usize> {
         let node = &self.program.nodes[number];
         let place = at.place();
@@ -196,7 +196,7 @@ impl Emitter<'_> {
     }
 }
 
-/// A mistake of the rules: a value is needed where nothing brings it.
+/// An error of the rules: a value is needed in an unreachable placement.
 fn misplaced(number: usize, place: &Placement) -> Error {
     Error::new(ErrorKind::Planning { reason: format!("operation {number} cannot be had as {place}") })
 }

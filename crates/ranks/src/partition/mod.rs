@@ -1,8 +1,9 @@
 //! From one program, derivatives included, to the program of each rank.
 //!
 //! Every value has a placement: replicated, sharded along an axis, or the terms of a sum over ranks. Placements follow from the hints of
-//! the program ([`Tensor::over_ranks`](bilevel_graph::Tensor::over_ranks)), operation by operation. Because derivatives were taken before,
-//! no rule of differentiation knows of ranks, and a program of any order is partitioned by the same rules.
+//! the program ([`Tensor::over_ranks`](bilevel_graph::Tensor::over_ranks)), operation by operation. Because derivatives
+//! were taken before, no rule of differentiation depends on ranks, and a program of any order is partitioned by the
+//! same rules.
 
 mod analysis;
 mod arrange;
@@ -32,9 +33,9 @@ pub fn partition(program: &Program, link: &Link) -> Result<Program> {
     partition_with_state(program, link, |_| false)
 }
 
-/// As [`partition`], for a program of whose inputs some are too large for one rank: of those for which `is_shared` holds, by name, every
-/// rank has the part of the first axis that [`even_parts`] gives it. Where such an input is carried, its next value is a part, too. It is
-/// brought together only for operations that need all of it.
+/// As [`partition`], for a program with inputs that are too large for one rank. Of those for which `is_shared` holds,
+/// by name, every rank has the part of the first axis given by [`even_parts`]. If such an input is carried, its next
+/// value is also a part. It is gathered only for operations that need all of it.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};

@@ -1,9 +1,9 @@
-//! Where the elements of a value are: on every rank, in parts along an axis, or as terms of a sum.
+//! The placement of a value's elements: on every rank, in parts along an axis, or as terms of a sum.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where the elements of a value are.
+/// The placement of a value's elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Placement {
     /// Every rank has the whole value, with the same bits.

@@ -1,7 +1,8 @@
-//! Where parts along an axis are after a reshape.
+//! The placement of parts along an axis after a reshape.
 //!
 //! With a the product of the axes before the sharded one and c of those after it, an element i along the axis begins at i·c within its
-//! block of n·c. An axis of the result that also has a before it, and c' after it, has the same parts at i·c/c', where that is whole.
+//! block of n·c. An axis of the result that also has a before it, and c' after it, has the same parts at i·c/c', if
+//! that is whole.
 
 use crate::partition::placement::Sharding;
 

@@ -1,11 +1,12 @@
-//! One propagation rule a primitive: given where its operands are, in which ways ranks can compute it on their parts.
+//! One propagation rule per primitive: from the placements of its operands to the ways in which ranks can compute it on
+//! their parts.
 //!
-//! A way says where each operand must be and where the result is then. With op applied to the parts of the operands,
+//! A way is a placement of each operand and of the result. With op applied to the parts of the operands,
 //!
 //!   replicated operands → replicated,    equal parts along an axis that op does not mix → parts of the result,
 //!   parts of a summed axis → terms of a sum,    terms of a sum through a linear op → terms of a sum.
 //!
-//! Where no way exists the operands are brought together, and every rank computes the whole.
+//! If no way exists, the operands are gathered, and every rank computes the whole.
 
 use crate::partition::placement::{Placement, Sharding};
 use crate::partition::reshaped::reshaped;
@@ -15,9 +16,9 @@ use bilevel_graph::{BinaryOp, BlockOp, ConvDims, DotDims, Meta, Op, ReduceOp, Un
 /// A way to compute an operation on the parts of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Way {
-    /// Where each operand must be.
+    /// The required placement of each operand.
     pub operands: Vec<Placement>,
-    /// Where the result is.
+    /// The placement of the result.
     pub result: Placement,
     /// The ranks' results are maxima of their parts, of which the largest is the result.
     pub is_maximum: bool,
@@ -39,7 +40,7 @@ impl Site<'_> {
         way(vec![Placement::Replicated; self.operands.len()], Placement::Replicated)
     }
 
-    /// All ways in which some operand stays where it is and is not whole.
+    /// All ways in which some sharded operand keeps its placement.
     pub fn ways(&self) -> Vec<Way> {
         let mut ways: Vec<Way> = self.linear().into_iter().collect();
         for (number, place) in self.have.iter().enumerate() {

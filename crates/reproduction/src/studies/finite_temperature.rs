@@ -1,8 +1,8 @@
-//! Hypergradients at finite temperature, where E\[f\] under p ∝ exp(−L_T/τ) is what is to be differentiated.
+//! Hypergradients at finite temperature: derivatives of E\[f\] under p ∝ exp(−L_T/τ).
 //!
 //!   truth    E\[f_λ\] − Cov(f, ∂L_T/∂λ)/τ by quadrature on a grid
 //!   adjoint  the Langevin adjoint along one long chain
-//!   implicit f_λ − f_θ·H⁻¹·C averaged over samples of the chain, which is what implicit methods aim at
+//!   implicit f_λ − f_θ·H⁻¹·C averaged over samples of the chain, the aim of implicit methods
 //!   paper's  the recursion of HPO-SGLD with B = M = 50
 //!
 //! Three problems: a quartic in one dimension, a coupled quartic in two, and a double well in two. The losses are ours.

@@ -1,17 +1,19 @@
 //! Hyper-cleaning on MNIST: a weight for each of 5000 training digits, half of them with labels drawn again, by every method.
 //!
 //! Published elsewhere (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023) are the test accuracy and an F1.
-//! The code published with them says which F1: of the digits kept, those with λ ≥ 0, against those whose labels were not redrawn. Of the
-//! redrawn labels themselves it is smaller; both are rows here.
+//! The code published with them defines this F1: of the kept digits, those with λ ≥ 0, against those whose labels were
+//! not redrawn. The F1 of the redrawn labels is smaller; both are rows here.
 //!
-//! All methods train with one inner step, full batch or, for the network, in minibatches of 100, keep θ warm, and move λ by Adam; the iterate called best is that of the least
-//! loss on the clean digits. The penalty methods judge their own second set of parameters in print, which is also fitted to the
-//! clean digits; its counterpart here is a classifier trained anew on the digits kept and the clean ones.
+//! All methods train with one inner step, full batch or, for the network, in minibatches of 100, keep θ warm, and move
+//! λ by Adam; the iterate called best is that of the least loss on the clean digits. In print, the penalty methods
+//! judge their own second set of parameters, which is also fitted to the clean digits. Its counterpart here is a
+//! classifier retrained on the kept and the clean digits.
 //!
-//! In the published code λ moves by a few hundredths in all, so that every weight stays near ½ and only the sign of λ is read. Then θ
-//! remains a classifier of all labels, redrawn ones included, and gives a label about p/2 + 1/20 where y, pulled by the clean digits,
-//! gives it p: y does better than θ, and λ rises, where p is above 1/10, which is where a label is more likely its own than redrawn.
-//! A λ that moves far changes θ, and with it this threshold. The rows with λ near its start have the published penalty and such a λ.
+//! In the published code λ moves by a few hundredths in total, so every weight stays near ½ and only the sign of λ
+//! counts. Then θ remains a classifier of all labels, including redrawn ones. It gives a label about p/2 + 1/20 if y,
+//! pulled by the clean digits, gives it p. So y does better than θ, and λ rises, if p is above 1/10, that is, if the
+//! label is more likely right than redrawn. A λ that moves far changes θ, and with it this threshold. The rows with λ
+//! near its start have the published penalty and such a λ.
 
 use bilevel::methods::{F2sa, Rmd, Storage, VPbgd};
 use bilevel::optimizers::InnerOptimizer;
@@ -40,7 +42,7 @@ const ANEW: &str = "trained anew on digits kept and clean";
 const KNOWN: &str = "best threshold on the classifier's probabilities, which takes knowing the truth";
 const REDRAWN: &str = "F1 of redrawn labels";
 
-/// A published row: what the method is called here, with accuracy and F1 of the linear classifier and the network.
+/// A published row: the method's name here, with accuracy and F1 of the linear classifier and the network.
 struct Published {
     ours: &'static str,
     linear: [f64; 2],
@@ -59,7 +61,7 @@ const PUBLISHED: [Published; 4] = [
 const DEAR: [&str; 5] = ["fmd", "es", "pes", "fg2u", "covariance"];
 const QUICK: [&str; 4] = ["langevin-adjoint", "amigo-cg", "rmd", "v-pbgd"];
 
-/// Accuracy on test digits of a classifier trained on what a run kept and the clean digits.
+/// Accuracy on test digits of a classifier trained on the digits kept by a run and the clean ones.
 #[derive(Serialize)]
 struct Again {
     task: HyperCleaning,
@@ -69,7 +71,7 @@ struct Again {
 }
 
 impl Measure for Again {
-    /// Beside it, the F1 by the best threshold on its probabilities.
+    /// The accuracy, and the F1 by the best threshold on its probabilities.
     type Found = (f64, f64);
 
     fn take(&self, place: &Place) -> Result<(f64, f64)> {
@@ -105,7 +107,8 @@ impl HyperCleaningTable {
     fn inner(&self, plan: &Plan) -> (f64, usize) {
         match self.hidden {
             0 => (0.4, plan.choose(10, 50)),
-            // What a sigmoid passes on is not centred, so the curvature grows with the number of units and the step must fall.
+            // The output of a sigmoid is not centred, so the curvature grows with the number of units and the step must
+            // fall.
             _ => (plan.choose(2.0, 0.3), 20),
         }
     }
@@ -115,7 +118,7 @@ impl HyperCleaningTable {
         plan.choose(10, if self.hidden == 0 { 60 } else { 300 })
     }
 
-    /// All variants with their names here: every method as it suits the task, and what some of them have beyond that.
+    /// All variants with their names here: every method with settings that suit the task, and further variants of some.
     fn variants(&self, plan: &Plan) -> Result<Vec<(String, Config)>> {
         let task = self.task(plan);
         let (step, steps) = self.inner(plan);
@@ -141,11 +144,11 @@ impl HyperCleaningTable {
         }
         let truncated = (Rmd { storage: Storage::Truncated((steps / 2).max(1)) }, InnerLoop::new(step, steps));
         all.push(("rmd, truncated".into(), run(Some(truncated.into()), "rmd")?));
-        // A small penalty lets the clean digits pull far, and then what they say of a label is hardly local.
+        // With a small penalty the clean digits move y far, and their judgement of a label is hardly local.
         let (penalty, growth) = (0.3, 0.0);
         let f2sa = (F2sa { penalty, growth }, InnerLoop::new(step * 0.25, steps));
         all.push(("f2sa, σ = 0.3".into(), run(Some(f2sa.into()), "f2sa")?));
-        // λ that moves for long comes to fit the clean digits rather than to tell wrong labels from right ones.
+        // A λ that moves for long overfits the clean digits instead of separating wrong labels from right ones.
         let mut early = run(Some(f2sa.into()), "f2sa")?;
         early.outer.iterations /= 4;
         all.push(("f2sa, σ = 0.3, stopped early".into(), early));
@@ -186,7 +189,8 @@ impl HyperCleaningTable {
         label(&format!("{name} again"))
     }
 
-    /// The test accuracy of the classifier trained anew, the F1 of digits kept, and the F1 by that classifier's best threshold.
+    /// The test accuracy of the retrained classifier, the F1 of kept digits, and the F1 by that classifier's best
+    /// threshold.
     fn comes_to(done: &Finished, name: &str) -> Option<[f64; 3]> {
         let (accuracy, ceiling) = done.measured::<(f64, f64)>(&Self::again(name)).ok()?;
         Some([accuracy, done.run(&label(name)).ok()?.measure(KEPT)?, ceiling])
@@ -234,10 +238,10 @@ impl Study for HyperCleaningTable {
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
-        // What is held against the best of all published rows comes first; all others follow.
+        // The row compared with the best of all published rows comes first; all others follow.
         let near = self.runs(plan)?.into_iter().take(DRAWS as usize);
         let runs = near.map(|(name, config)| Item::run(label(&name), config));
-        // Without any of the training digits: what cleaning must be better than.
+        // Without any of the training digits: the baseline that cleaning must beat.
         let none = Item::measure(label(CLEAN), self.training(plan, plan.seed, vec![-1.0; self.task(plan).train]));
         Ok(runs.chain([none]).collect())
     }

@@ -1,10 +1,10 @@
 //! One L2 penalty per feature of a logistic regression on ijcnn1, in minibatches of 64 (Dagréou et al., NeurIPS 2022, and Dagréou et
-//! al., AISTATS 2024): the squared norm of the exact hypergradient over what was paid for getting there.
+//! al., AISTATS 2024): the squared norm of the exact hypergradient over the cost spent.
 //!
 //! The training file is inside, the test file outside. θ has 22 numbers, so that ∇h(λ) = −e^λ·θ·H⁻¹∇f at the minimum is known to rounding
-//! at every λ, by Newton's method and Cholesky's factors. Every method has the same budget in gradients of a minibatch, plain descent
-//! outside, and the inner step and the outer rate of one grid with which it ends lowest. Embedded digits, even against odd ones,
-//! stand for ijcnn1 in a quick run.
+//! at every λ, by Newton's method and Cholesky's factors. Every method has the same budget in gradients of a minibatch,
+//! plain descent outside, and its best inner step and outer rate of one grid. A quick run uses embedded digits, even
+//! against odd ones, in place of ijcnn1.
 
 use bilevel::optimizers::InnerOptimizer;
 use bilevel::{Key, Result, Session};
@@ -66,7 +66,7 @@ impl Found {
 type Path = Vec<(f64, Vec<f64>)>;
 
 impl Descent {
-    /// λ at times of the run with this step and rate; none where it diverged.
+    /// λ at times of the run with this step and rate; `None` if it diverged.
     fn path(&self, place: &Place, step: f64, rate: f64) -> Result<Option<Path>> {
         let mut config = self.config.clone();
         config.inner.step = step;
@@ -78,7 +78,7 @@ impl Descent {
         config.outer.rate = rate;
         let problem = config.problem(place.registry)?;
         let passes = place.registry.known_method(config.method.name())?.passes;
-        // What one hypergradient costs on the average of the first few; a look at all rows comes with the first.
+        // The mean cost of the first few hypergradients; the first includes a pass over all rows.
         let mut estimator =
             config.method(place.registry)?.compile(&Session::new(&problem, &place.executor)?, &config.inner)?;
         let mut state = Session::new(&problem, &place.executor)?.state(Key::from_seed(0))?;

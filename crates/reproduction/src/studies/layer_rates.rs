@@ -1,8 +1,8 @@
 //! Learning rates and weight decays of an MLP, one of each per layer, as hyperparameters of an inner Adam, by reverse mode through the
 //! whole training.
 //!
-//! They are held against the best of a grid with one rate and one decay for all layers, chosen by the same validation loss. A
-//! training begins anew in every outer iteration.
+//! They are compared with the best of a grid with one rate and one decay for all layers, chosen by the same validation
+//! loss. Training restarts in every outer iteration.
 
 use bilevel::Result;
 use bilevel::optimizers::Shape;
@@ -25,7 +25,7 @@ fn config(plan: &Plan, (rate, decay): (f64, f64), iterations: u32) -> Result<Con
     let mut config = plan.run(&task)?;
     config.inner.steps = plan.choose(30, 100);
     (config.outer.iterations, config.metrics.every, config.metrics.diagnose) = (iterations, 1, 0);
-    // Every training draws its minibatches anew, so λ comes to rest only where the rate falls.
+    // Every training redraws its minibatches, so λ settles only if the rate falls.
     config.outer.schedule = Shape::Cosine { over: iterations, last: 0.0 }.into();
     Ok(config)
 }

@@ -1,8 +1,10 @@
-//! The Langevin adjoint on deep networks at default settings for 2000 outer iterations, beside HPO-SGLD at the same price: a penalty for
-//! each of a million weights, a penalty for each weight of a pretrained network, and the coefficients of a loss.
+//! The Langevin adjoint on deep networks at default settings for 2000 outer iterations, compared with HPO-SGLD at the
+//! same price. It learns a penalty for each of a million weights, one for each weight of a pretrained network, and the
+//! coefficients of a loss.
 //!
-//! A deep network is where an adjoint could grow without bound: products of (I − γH) along a training need not contract. What is
-//! shown is that the run goes on to its end with its trust region, and what it comes to. The networks of quick runs are small.
+//! On a deep network an adjoint could grow without bound: products of (I − γH) along a training need not contract. The
+//! study shows that the trust region keeps the run going to its end, and its results. The networks of quick runs are
+//! small.
 
 use super::deep::precision_on;
 use bilevel::optimizers::Shape;
@@ -13,7 +15,7 @@ use bilevel_tasks::{L1Regularisation, LearnedLoss, MlpL2};
 
 const OURS: &str = "langevin-adjoint";
 const THEIRS: &str = "hpo-sgld";
-/// One iteration of each, which says what it costs.
+/// One iteration of each, to measure its cost.
 const ONE_OF_OURS: &str = "langevin-adjoint-once";
 const ONE_OF_THEIRS: &str = "hpo-sgld-once";
 /// The outer rate of HPO-SGLD with a penalty for each weight.
@@ -21,7 +23,7 @@ const PAPERS_RATE: f64 = 0.01;
 /// So many iterations are averaged.
 const LAST: usize = 20;
 
-/// What is learned in a long run.
+/// The hyperparameters of a long run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LongRun {
     /// A penalty for each of a million weights of a perceptron.
@@ -44,7 +46,7 @@ impl LongRun {
         }
     }
 
-    /// That its pictures cannot be read, and how to get them.
+    /// The error for missing pictures, which explains how to get them.
     fn missing(self, plan: &Plan) -> Option<Error> {
         let (data, pets, small) = (plan.data.as_deref(), PictureSet::Pets, LearnedLoss::cifar10().pictures);
         match self {

@@ -1,4 +1,4 @@
-//! The noisy synthetic 1-D problem: means and spreads over seeds where the paper has one draw.
+//! The noisy synthetic 1-D problem: means and spreads over seeds; the paper has one draw.
 
 use super::synthetic::{self, NOISE, STEP};
 use crate::runs::over_seeds;
@@ -136,7 +136,7 @@ impl Study for NoisySynth1d {
                         Verdict::when(near, "more than three standard errors from the optimum")
                     }
                 };
-                // Without a number of its own, a method is compared with the optimum.
+                // A method without a published number is compared with the optimum.
                 let expected = expected.or_else(|| paper.is_none().then(|| pick(OPTIMUM)));
                 let row =
                     Row::new(NAME, case.method, metric, mean).setting(case.setting).over(sd, arrived).cost(ends.cost);

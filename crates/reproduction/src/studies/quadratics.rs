@@ -87,7 +87,8 @@ impl Measure for Race {
     }
 }
 
-/// What several draws come to, with its spread: the mean of the counts where all arrive; else where those end that do not.
+/// The mean of several draws, with its spread: of the counts if all converge, otherwise of the final values of those
+/// that do not.
 fn together(outcomes: &[Outcome]) -> (Outcome, f64) {
     let mut counts = vec![];
     let mut errors = vec![];
@@ -105,9 +106,9 @@ fn together(outcomes: &[Outcome]) -> (Outcome, f64) {
 struct Case {
     method: &'static str,
     with: Recipe,
-    /// Thousands of iterations in the paper at condition 10 and 1000; infinite where it says more than 200K.
+    /// Thousands of iterations in the paper at condition 10 and 1000; infinite for "more than 200K".
     paper: [Option<f64>; 2],
-    /// What the protocol gives at condition 10, in thousands.
+    /// The number given by the protocol at condition 10, in thousands.
     expected: Option<f64>,
 }
 

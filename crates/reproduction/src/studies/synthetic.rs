@@ -18,7 +18,7 @@ pub fn run(plan: &Plan, noise: f64) -> Result<Config> {
     run_of(plan, &Synth1d { noise, ..Synth1d::default() })
 }
 
-/// The same on a problem with settings of one's own.
+/// The same on a problem with other settings.
 pub fn run_of(plan: &Plan, task: &dyn AnyTask) -> Result<Config> {
     let mut config = plan.run(task)?;
     config.outer.iterations = 200;

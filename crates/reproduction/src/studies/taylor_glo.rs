@@ -1,6 +1,7 @@
 //! TaylorGLO: CMA-ES over the coefficients of a loss, each judged by the validation error of a short training.
 //!
-//! What was told to the search is kept after every generation, so that one that was stopped goes on with the same draws.
+//! The values told to the search are kept after every generation, so that an interrupted search continues with the same
+//! draws.
 
 use crate::cma_es::CmaEs;
 use crate::studies::deep::precision_on;
@@ -36,10 +37,10 @@ pub struct TaylorGlo {
     steps: usize,
 }
 
-/// What a search that is not done has learned.
+/// The state of an unfinished search.
 #[derive(Serialize, Deserialize)]
 struct Partial {
-    /// Of which search.
+    /// The identity of the search.
     of: Value,
     /// The errors of each generation.
     errors: Vec<Vec<f64>>,

@@ -38,7 +38,8 @@ fn less(a: f64, b: f64) -> bool {
 }
 
 /// The chance that λ = 0 has the smallest loss of all when every row picks a column at random. A tie counts as not found:
-/// the grid has exact ones, such as θ₂ = −0.2 at λ = 0 with θ₂ = −0.4 at λ = ±0.4. Counted as found they would make it 0.197.
+/// the grid has exact ones, such as θ₂ = −0.2 at λ = 0 with θ₂ = −0.4 at λ = ±0.4. If they counted as found, it would
+/// be 0.197.
 fn probability() -> f64 {
     let chance = |column: usize| -> f64 {
         let own = validation(ZERO, column);
@@ -48,7 +49,7 @@ fn probability() -> f64 {
     (0..COLUMNS).map(chance).sum::<f64>() / COLUMNS as f64
 }
 
-/// Of 20 runs with random columns, how many find λ = 0.
+/// The number of 20 runs with random columns that find λ = 0.
 fn twenty_runs(seed: u64) -> f64 {
     let mut draws = vec![0.0; 20 * ROWS];
     fill_uniform_f64(Key::from_seed(seed).words(), 0, 0, 0, &mut draws);

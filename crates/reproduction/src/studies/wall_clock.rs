@@ -40,7 +40,7 @@ struct Rounds {
 }
 
 impl Measure for Rounds {
-    /// Of each method the median, and the medians of five parts, which show how sure it is, in seconds.
+    /// The median time of each method, and the medians of five parts, which show its uncertainty, in seconds.
     type Found = Vec<(f64, Vec<f64>)>;
 
     fn take(&self, place: &Place) -> Result<Self::Found> {

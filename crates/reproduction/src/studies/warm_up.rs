@@ -1,4 +1,4 @@
-//! What a table of penalties measures beside its runs: the warm-up that they all start from, and the time of an outer iteration.
+//! The measurements of a table of penalties besides its runs: their common warm-up, and the time of an outer iteration.
 
 use crate::studies::deep::precision_on;
 use bilevel::{DType, Error, Key, Result, Session};
@@ -20,7 +20,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// Of the task of a configuration. It depends neither on how λ is shared, nor on what is trained on afterwards.
+    /// The warm-up of a configuration's task. It depends neither on how λ is shared, nor on the later training data.
     pub fn of(config: &Config, _: &Map<String, Value>) -> Result<Self> {
         let task: L1Regularisation = config.task.read()?;
         let task = L1Regularisation { granularity: Granularity::One, start: 0.0, train_on_validation: false, ..task };
@@ -59,7 +59,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Of the task and the method of a configuration.
+    /// The time of an outer iteration of a configuration.
     pub fn of(config: &Config, with: &Map<String, Value>) -> Result<Self> {
         let rounds = with.get("rounds").and_then(Value::as_u64).and_then(|rounds| u32::try_from(rounds).ok());
         let rounds = rounds.filter(|rounds| *rounds > 0).ok_or_else(|| Error::setting("rounds", 0.0, "at least 1"))?;

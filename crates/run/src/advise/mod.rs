@@ -1,13 +1,14 @@
-//! Which method to begin with: a problem is measured, and the methods are ranked by what the truth suite found of them on problems
-//! like it.
+//! Advice on the method: a problem is measured, and methods are ranked by their results in the truth suite on similar
+//! problems.
 //!
 //!   predicted error = geometric mean over the suite's problems with the same question of √(bias² + spread²), weighted by e^(−distance)
 //!   predicted price = (price per inner step there) × (inner steps here)
 //!
-//! The distance counts what tells two problems apart: whether the inner loss curves downwards, is flat along some direction or is a
-//! draw, and the powers of ten between their conditions, sizes and temperatures. Of two methods the one whose error is smaller by a factor
-//! comes first, unless it costs far more: an order of magnitude in price outweighs [`WORTH`] of one in error. A method whose
-//! documentation claims to be right on such a problem comes before one that happens to be.
+//! The distance of two problems counts differences of kind: whether the inner loss curves downwards, is flat along some
+//! direction or is random. To these it adds the powers of ten between their conditions, sizes and temperatures. Between
+//! two methods, the one with the smaller error comes first, unless it costs far more: an order of magnitude in price
+//! outweighs [`WORTH`] of one in error. A method whose documentation claims to be right on such a problem comes before
+//! one that happens to be.
 
 mod situation;
 mod standings;
@@ -29,17 +30,17 @@ pub const WORTH: f64 = 0.3;
 const SMALL: f64 = 1e-4;
 /// Orders of magnitude in error that a method's own claim to be right on such a problem is worth.
 const PROMISE: f64 = 0.5;
-/// What a difference of kind adds to the distance, and an order of magnitude in condition, size or temperature.
+/// The distance of a difference of kind, and of an order of magnitude in condition, size or temperature.
 const KIND: f64 = 2.0;
 const MAGNITUDE: f64 = 0.3;
 /// Forward mode costs this for each hyperparameter and step.
 const FORWARD: f64 = 3.0;
-/// A loop has arrived when what is left of its start has fallen by this many powers of e.
+/// A loop has converged once the error of its start has fallen by this many powers of e.
 const ARRIVED: f64 = 3.0;
 /// More inner steps than this for one hypergradient are not advised.
 const MOST_STEPS: f64 = 1000.0;
 
-/// A method, and what is to be expected of it.
+/// A method and its predicted error and cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
     /// Its name.
@@ -61,7 +62,7 @@ pub struct Candidate {
 /// Which methods to take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
-    /// What the problem is like.
+    /// The measured situation.
     pub situation: Situation,
     /// The best first.
     pub ranked: Vec<Candidate>,
@@ -104,7 +105,7 @@ fn recipe(registry: &Registry, method: &str, situation: &Situation, question: &Q
         _ => 0.0,
     };
     let largest = situation.curvature.largest.max(f64::MIN_POSITIVE);
-    // Half of what is stable, and with minibatches, whose curvatures differ, less again.
+    // Half of the stable step, and less with minibatches, whose curvatures differ.
     let safe = if situation.is_noisy() { 0.5 / largest } else { 1.0 / largest };
     let step = question.inner.step.min(safe);
     let arriving = situation
@@ -114,7 +115,8 @@ fn recipe(registry: &Registry, method: &str, situation: &Situation, question: &Q
     let known = registry.known_method(method)?;
     let Recipe { method, .. } = known.tuned(InnerLoop::new(step, question.inner.steps), largest);
     let read = registry.read_method(&method)?;
-    // What follows training must arrive in every hypergradient; the others keep θ warm and arrive in the course of a run.
+    // Methods that follow training must converge in every hypergradient; the others keep θ warm and converge in the
+    // course of a run.
     let claims = read.claims();
     let follows = claims.training && claims.only.is_none();
     let steps = match question.target {
@@ -139,12 +141,12 @@ fn facts(situation: &Situation, question: &Question) -> Facts {
         smallest_curvature: situation.curvature.smallest,
         largest_curvature: situation.curvature.largest,
         straight: situation.curvature.largest == 0.0,
-        // Nobody can see from outside whether the losses are the same.
+        // Equality of the losses cannot be detected from outside.
         same_losses: false,
     }
 }
 
-/// Weighted sums of logarithms over what was seen of a method.
+/// Weighted sums of logarithms over the results of a method.
 #[derive(Default)]
 struct Seen {
     weights: f64,
@@ -167,7 +169,7 @@ impl Seen {
         self.from += 1;
     }
 
-    /// Where nothing was seen, a method is taken at its word.
+    /// Without results, the method's claims count.
     fn error(&self) -> f64 {
         if self.from == 0 { 1e-6 } else { 10f64.powf(self.error / self.weights) }
     }
@@ -176,14 +178,14 @@ impl Seen {
         if self.from == 0 { 1e-16 } else { 10f64.powf(self.bias / self.weights) }
     }
 
-    /// Per inner step; a gradient of either loss and a product where nothing was seen.
+    /// Per inner step; without results, a gradient of either loss and a product.
     fn price(&self) -> f64 {
         if self.priced == 0.0 { 4.0 } else { 10f64.powf(self.price / self.priced) }
     }
 }
 
-/// Ranks the methods that apply to a problem of this kind. A problem of the suite can be left out of what the prediction is made of, by
-/// its name, so that advice can be tried on the suite itself.
+/// Ranks the methods that apply to a problem of this kind. A problem of the suite can be excluded by name, so that
+/// advice can be validated on the suite itself.
 pub fn advise(
     registry: &Registry,
     suite: &Suite,

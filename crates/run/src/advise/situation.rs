@@ -1,5 +1,5 @@
-//! What a problem is like, as far as the choice of a method depends on it: its size, the curvature and the noise of its inner loss, and
-//! how far the inner loop comes.
+//! The properties of a problem on which the choice of a method depends: its size, the curvature and the noise of its
+//! inner loss, and the progress of its inner loop.
 
 use bilevel::diagnostics::Curvature;
 use bilevel::graph::Executor;
@@ -9,23 +9,23 @@ use bilevel::training::Trainer;
 use bilevel::{Array, Error, InnerLoop, Key, Problem, Result, Session, State};
 use serde::Serialize;
 
-/// Ends of chains at which the inner loss is looked at, where there is noise.
+/// Number of ends of chains at which the inner loss is measured, if there is noise.
 const POINTS: u32 = 6;
 /// Draws of minibatches whose gradients are compared.
 const DRAWS: u64 = 4;
 /// Gradients that differ by less than this share are the same.
 const QUIET: f64 = 1e-9;
 
-/// What is asked: the derivative of what, and the inner loop that leads there.
+/// The question: the point of the derivative, and the inner loop that leads there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Question {
-    /// What the hypergradient is the derivative of.
+    /// The point at which the hypergradient differentiates.
     pub target: Target,
     /// The inner loop that leads there.
     pub inner: InnerLoop,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Situation {
     /// Numbers of λ.
@@ -36,14 +36,15 @@ pub struct Situation {
     pub curvature: Curvature,
     /// How much gradients of the inner loss differ from draw to draw, relative to their mean.
     pub noise: f64,
-    /// Inner step × steps × smallest curvature: how often the inner loop forgets its start e-fold along the slowest direction.
+    /// Inner step × steps × smallest curvature: how many times the error of the start falls by a factor e along the
+    /// slowest direction.
     pub horizon: f64,
     /// θ⁰ depends on λ.
     pub starts_from_lambda: bool,
 }
 
 impl Situation {
-    /// Of a problem at its first λ and the θ that the inner loop leads to.
+    /// Measures a problem at its first λ and the θ at the end of the inner loop.
     ///
     /// ```
     /// use bilevel::methods::claims::Target;
@@ -75,7 +76,7 @@ impl Situation {
         for point in 0..points {
             trainer.train(&state, key.fold_in(point))?;
             let mut here = state.snapshot()?;
-            // Of a training that diverges, only the start can be looked at.
+            // If training diverges, only its start can be measured.
             if here.theta.iter().flat_map(Array::to_f64).any(|number| !number.is_finite()) {
                 here = start.clone();
             }
@@ -106,7 +107,7 @@ impl Situation {
     }
 }
 
-/// √(mean ‖g − ḡ‖²)/‖ḡ‖ over a few draws, where each gradient g is how far one step goes.
+/// √(mean ‖g − ḡ‖²)/‖ḡ‖ over a few draws, with each gradient g given by the length of one step.
 fn noise_at(session: &Session, here: &Snapshot, step: f64, executor: &dyn Executor) -> Result<f64> {
     let mut one = Trainer::new(session, InnerLoop::new(step, 1))?;
     let start: Vec<f64> = here.theta.iter().flat_map(Array::to_f64).collect();

@@ -1,5 +1,5 @@
-//! How ways to choose λ stand on rows that nobody has seen: the tally of the study `generalisation`, which is stored beside the truth suite's
-//! rows.
+//! The ranking of ways to choose λ on unseen rows: the tally of the study `generalisation`, which is stored next to the
+//! truth suite's rows.
 
 /// A way to choose λ, against one value tuned by folds and trained on all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! What the truth suite found of every method, stored: one line per method and problem, as `bilevel reproduce truth` writes its rows.
+//! The stored results of the truth suite: one line per method and problem, as `bilevel reproduce truth` writes its
+//! rows.
 
 use bilevel::methods::AnyMethod;
 use bilevel::methods::claims::{Facts, Target};
@@ -32,7 +33,7 @@ struct Line {
 pub struct Known {
     /// Its name.
     pub name: String,
-    /// What is known of it.
+    /// Facts about the problem.
     pub facts: Facts,
     /// Numbers of λ and θ.
     pub sizes: (usize, usize),
@@ -49,11 +50,12 @@ pub struct Measured {
     pub bias: f64,
     /// √(bias² + spread²) of one hypergradient, relative to the truth, for chains of the length that the problem needs.
     pub error: f64,
-    /// Gradients that one hypergradient costs, where one was found.
+    /// Gradients that one hypergradient costs, if one was found.
     pub price: Option<f64>,
     /// Inner steps of that hypergradient.
     pub steps: f64,
-    /// Within three standard errors of the truth, with a standard error that is small beside it ([`Verdict::of`]).
+    /// Within three standard errors of the truth, with a standard error that is small compared with it
+    /// ([`Verdict::of`]).
     pub right: bool,
     /// A claim that does not hold.
     pub broken: bool,
@@ -85,7 +87,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// What is stored.
+    /// The stored results.
     pub fn stored() -> Result<Self> {
         let suite = truth::problems()?;
         let problems: Vec<Known> =
@@ -120,7 +122,7 @@ impl Suite {
         Ok(Suite { problems, rows })
     }
 
-    /// What a table says of a method.
+    /// The entries of a table for a method.
     ///
     /// ```
     /// let found = bilevel_run::advise::Suite::stored()?.summary("langevin-adjoint");

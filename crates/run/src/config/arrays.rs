@@ -4,7 +4,7 @@ use super::entries::{Entry, Given};
 use super::errors::{ConfigError, Wrong};
 use serde_json::Value;
 
-/// What an array takes: a default of the same kind as each element, and the number of elements.
+/// The elements of an array: a default of their kind, and their number.
 struct Takes {
     /// A value of the type of all elements; of several defaults, the first.
     element: Value,

@@ -1,4 +1,4 @@
-//! A user's settings as a flat list: key, value, and where each was given. Files and `--set` become the same thing here.
+//! A user's settings as a flat list: key, value and place of each, from files and `--set` alike.
 
 use crate::config::errors::{ConfigError, Place, Wrong};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub enum Given {
     Truth(bool),
     /// A whole number beyond all that are understood, as written.
     TooLarge(String),
-    /// The head of a table; its keys are entries of their own.
+    /// The head of a table; its keys are separate entries.
     Table,
     /// A table in braces with nothing in them.
     EmptyTable,
@@ -28,7 +28,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// What it is, for an error.
+    /// Its description in an error.
     pub fn describe(&self) -> String {
         match self {
             Given::Text(text) => format!("the string {text:?}"),
@@ -45,7 +45,7 @@ impl Given {
 }
 
 impl Given {
-    /// The same as JSON; nothing for a table and for what no key accepts.
+    /// The value as JSON; nothing for a table or for a value that no key accepts.
     pub fn json(&self) -> Option<serde_json::Value> {
         Some(match self {
             Given::Text(text) => text.as_str().into(),
@@ -65,12 +65,12 @@ pub struct Entry {
     pub key: Vec<String>,
     /// Its value.
     pub value: Given,
-    /// Where it was given.
+    /// Its place.
     pub place: Place,
 }
 
 impl Entry {
-    /// A setting given by an argument of its own, such as `--seed`.
+    /// A setting given by a separate argument, such as `--seed`.
     pub fn argument(key: &[&str], value: Given, text: String) -> Self {
         Entry { key: key.iter().map(|part| part.to_string()).collect(), value, place: Place::Argument(text) }
     }
@@ -164,7 +164,7 @@ pub(crate) fn flatten(
     entries: &mut Vec<Entry>,
 ) {
     for (name, item) in table.iter() {
-        // A table that only dotted keys or deeper headers mention has no place of its own: it is where its parent is.
+        // A table that only dotted keys or deeper headers mention has the place of its parent.
         let start = table.key(name).and_then(|key| key.span()).or(item.span()).map_or(above, |span| span.start);
         prefix.push(name.to_string());
         let value = match item {

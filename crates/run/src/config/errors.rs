@@ -1,9 +1,9 @@
-//! What can be wrong with a configuration, with its place and a suggestion.
+//! Errors of a configuration, with their place and a suggestion.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting was given.
+/// The place of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a file, on this line.
@@ -21,7 +21,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What could have been meant.
+/// A suggestion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Instead {
     /// Probably this.
@@ -32,7 +32,7 @@ pub enum Instead {
     Moved(String),
 }
 
-/// What is wrong.
+/// The error without its place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wrong {
     /// The file is no TOML.
@@ -43,25 +43,25 @@ pub enum Wrong {
     UnknownKey {
         /// As given.
         key: String,
-        /// What could have been meant.
+        /// A suggestion.
         instead: Instead,
     },
     /// A value of another type.
     WrongType {
         /// The key.
         key: String,
-        /// What it takes.
+        /// The values that it takes.
         takes: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
     },
     /// A value outside its range.
     OutOfRange {
         /// The key.
         key: String,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What it must be.
+        /// The condition that it must meet.
         must: String,
     },
     /// An array with too few or too many elements.
@@ -79,7 +79,7 @@ pub enum Wrong {
         key: String,
         /// As given.
         given: String,
-        /// What could have been meant.
+        /// A suggestion.
         instead: Instead,
     },
     /// The file does not say which task it is for.
@@ -88,10 +88,10 @@ pub enum Wrong {
     Other(String),
 }
 
-/// What is wrong, and where.
+/// An error with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigError {
-    /// Where, if it was given in one place.
+    /// The place, if there is a single one.
     pub place: Option<Place>,
     /// What.
     pub wrong: Wrong,

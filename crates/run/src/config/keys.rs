@@ -8,7 +8,7 @@ pub struct Meanings {
 }
 
 impl Meanings {
-    /// Of these.
+    /// The keys of this task and method.
     pub fn of(registry: &Registry, task: &str, method: &str) -> Self {
         let mut own = vec![];
         if let Ok(task) = registry.known_task(task) {
@@ -26,7 +26,7 @@ impl Meanings {
         if let Some((_, meaning)) = self.own.iter().find(|(known, _)| known == key) {
             return meaning;
         }
-        // What an optimizer is told means the same wherever it is.
+        // The settings of an optimizer have the same meaning everywhere.
         let shared = key.strip_prefix("inner.optimizer.").map(|rest| format!("outer.optimizer.{rest}"));
         let key = shared.as_deref().unwrap_or(key);
         let setting = || bilevel::methods::setting_meaning(key.strip_prefix("method.")?);

@@ -1,7 +1,7 @@
 //! From a user's settings to the configuration of a run: defaults that depend on the task and the method, and settings on top.
 //!
-//! A default is complete: every key a run has is in it, so it also says which keys there are and of what type. A user's
-//! settings, from a file, from `--set` or from an argument of their own, may change what is there and nothing else.
+//! A default is complete: it has every key of a run, and so defines the keys and their types. A user's settings, from a
+//! file, from `--set` or from a separate argument, may only change existing keys.
 
 mod arrays;
 pub mod entries;
@@ -37,7 +37,7 @@ pub const WORDS: [(&str, &[&str]); 2] = [
     ("precision", &[Precision::Full.name(), Precision::Tf32.name(), Precision::Bf16.name()]),
 ];
 
-/// What `method.storage` takes.
+/// The values of `method.storage`.
 const STORAGE: &str = "\"all\", \"checkpoints\" or { truncated = STEPS }";
 
 /// A table in which one word decides which other keys it has.
@@ -51,7 +51,7 @@ pub struct Tagged {
     pub key: &'static str,
 }
 
-/// All of them, those first that decide whether others are there.
+/// All of them; first those that decide whether others exist.
 pub const TAGGED: [Tagged; 6] = [
     Tagged { table: "task", tag: "name", key: "task.name" },
     Tagged { table: "method", tag: "name", key: "method.name" },
@@ -77,11 +77,11 @@ impl Tagged {
 /// The words that decide which other keys there are.
 #[derive(Clone, Debug)]
 pub struct Choices<'a> {
-    /// What is known.
+    /// The known tasks, methods and optimizers.
     pub registry: &'a Registry,
     /// The task with its settings.
     pub task: &'a dyn AnyTask,
-    /// Words that were chosen, with their keys, which are those of [`TAGGED`]; for the others the task knows one.
+    /// Chosen words with their keys, which are those of [`TAGGED`]; for the others the task has a default.
     pub words: Vec<(&'static str, &'a str)>,
     /// Iterations that schedules chosen here go over; the task's own if `None`.
     pub iterations: Option<u32>,
@@ -155,7 +155,7 @@ fn unknown_word(key: &str, given: &str, known: &[&str]) -> ConfigError {
     ConfigError { place: None, wrong: Wrong::UnknownWord { key: key.into(), given: given.into(), instead } }
 }
 
-/// The configuration that a list of settings asks for; of two for the same key the later counts.
+/// The configuration given by a list of settings; for the same key the later one counts.
 ///
 /// ```
 /// use bilevel_run::config::{entries::parse, resolve, text::to_toml};
@@ -168,7 +168,7 @@ fn unknown_word(key: &str, given: &str, known: &[&str]) -> ConfigError {
 /// # Ok::<(), bilevel_run::config::errors::ConfigError>(())
 /// ```
 pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
-    // What is longer than any word there is would only make the search for the nearest one long.
+    // A word longer than any known one would only slow down the search for the nearest.
     for Entry { key, value, place } in entries {
         let given = if let Given::Text(text) = value { text.len() } else { 0 };
         if given > MAX_WORD_BYTES || key.iter().any(|part| part.len() > MAX_WORD_BYTES) {
@@ -213,7 +213,7 @@ pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
         apply(&mut settings, entry, &schema)?;
     }
     check_words(registry, &settings, entries)?;
-    // A table that says nothing of what is kept.
+    // A table without the key of the storage.
     if settings["method"].get("storage").and_then(Value::as_object).is_some_and(Map::is_empty)
         && let Some(entry) = entries.iter().rev().find(|entry| entry.key == ["method", "storage"])
     {
@@ -253,7 +253,7 @@ fn check_words(registry: &Registry, settings: &Map<String, Value>, entries: &[En
     Ok(())
 }
 
-/// The task of this name with the settings given for it, which decide what else is usual.
+/// The task of this name with the settings given for it, which determine further defaults.
 fn task(registry: &Registry, name: &str, entries: &[Entry]) -> Result<Box<dyn AnyTask>> {
     let known = registry.known_task(name).map_err(other)?;
     let schema = known.schema();
@@ -277,7 +277,7 @@ fn task(registry: &Registry, name: &str, entries: &[Entry]) -> Result<Box<dyn An
     }
 }
 
-/// The words that a property of a schema can be; none where it can be any.
+/// The words allowed for a property of a schema; none if any is allowed.
 fn words_of(property: &Value) -> Vec<&str> {
     let listed = property["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let described = property["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());

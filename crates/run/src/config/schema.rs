@@ -6,7 +6,7 @@ use crate::Registry;
 use crate::run::DEVICE_PATTERN;
 use serde_json::{Map, Value, json};
 
-/// The schema. A test keeps `schema.json` beside this crate's manifest up to date.
+/// The schema. A test keeps `schema.json` next to the manifest of `bilevel-cli` up to date.
 pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     let Some(first) = registry.tasks().first().map(|task| task.usual()) else {
         return Ok(json!({ "title": "There is no task to configure" }));

@@ -15,7 +15,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Of the text of a `--set`.
+    /// Parses the text of a `--set`.
     ///
     /// ```
     /// use bilevel_run::config::sweep::Axis;
@@ -28,7 +28,7 @@ impl Axis {
         let wrong =
             |sentence: String| ConfigError::at(&Place::Argument(format!("--set {text}")), Wrong::Other(sentence));
         let Some((key, given)) = text.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
-            // It says what is wrong.
+            // It reports the error.
             parse_set(text)?;
             return Err(wrong("it must have the form key=value".into()));
         };

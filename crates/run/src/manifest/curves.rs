@@ -1,4 +1,4 @@
-//! Metrics over outer iterations, a curve for each row, and over what the groups differ in.
+//! Metrics over outer iterations, a curve for each row, and over the setting that distinguishes groups.
 
 use super::Metric;
 use super::findings::Outcomes;
@@ -34,7 +34,7 @@ pub(super) fn of<'a>(group: &'a str, metrics: &'a [Metric], all: &'a [Outcomes])
     })
 }
 
-/// Each metric over what the groups differ in: of every row its means, group by group.
+/// Each metric over the setting that distinguishes groups: the means of every row, group by group.
 pub(super) fn sweep(over: &str, metrics: &[Metric], groups: &[(f64, Vec<Outcomes>)]) -> Vec<Plot> {
     let of = |metric: &Metric| {
         let mut series: Vec<Series> = vec![];

@@ -8,7 +8,7 @@ use crate::{Context, Done, Findings, Finished, FinishedRun, LambdaLeaf, Plan, Ro
 use bilevel::Result;
 use bilevel_report::{Pictures, Plot, Section, Table};
 
-/// What a seed of a piece came to.
+/// The outcome of a seed of a piece.
 pub(super) enum Outcome<'a> {
     /// A run, whether it diverged or not.
     Run(&'a FinishedRun),
@@ -18,7 +18,7 @@ pub(super) enum Outcome<'a> {
     NotApplicable(&'a str),
 }
 
-/// What all seeds of a piece came to that are done.
+/// The outcomes of all finished seeds of a piece.
 pub(super) struct Outcomes<'a> {
     pub piece: Piece<'a>,
     pub all: Vec<Outcome<'a>>,
@@ -89,7 +89,7 @@ impl Metric {
     }
 }
 
-/// The losses of a run by name, beside the measures of its task.
+/// The losses of a run by name, in addition to the measures of its task.
 const OUTER: &str = "outer loss";
 const INNER: &str = "inner loss";
 
@@ -192,7 +192,7 @@ struct OfGroup<'a> {
     contents: &'a Contents,
     study: &'a str,
     group: &'a Group,
-    /// Whether numbers are held against the paper's.
+    /// Whether numbers are compared with the paper's.
     held: bool,
     all: Vec<Outcomes<'a>>,
 }
@@ -214,7 +214,7 @@ impl OfGroup<'_> {
         (!values.is_empty()).then(|| (Spread::of(&values).mean, paper))
     }
 
-    /// The row of a metric; none where the piece does not have it.
+    /// The row of a metric; `None` if the piece lacks it.
     fn row(&self, outcomes: &Outcomes, metric: &Metric, is_first: bool) -> Option<Row> {
         let (piece, name) = (&outcomes.piece, &self.group.name);
         let held = self.held(piece, metric);
@@ -235,7 +235,7 @@ impl OfGroup<'_> {
             return Some(row.verdict(Verdict::NotReproduced(format!("{lost} of {all} runs {why}"))));
         }
         let rule = held.and_then(|held| held.rule.as_ref()).unwrap_or(&metric.rule);
-        // What is run with a λ that was found has a rule where it has a number.
+        // A follow-up run with a learned λ has a rule if it has a number.
         let rule = if self.held && (piece.follow.is_none() || held.is_some()) { rule } else { &Rule::None };
         let baseline = rule.baseline().and_then(|base| self.baseline(base, metric, outcomes.iterations()));
         let case = Case {
@@ -247,7 +247,7 @@ impl OfGroup<'_> {
             better: metric.better,
             why: held.map_or("", |held| &held.why),
         };
-        // What a number is to beat is shown even where nothing is held against it.
+        // The number to beat is shown even without a comparison.
         let own = piece.row.held.iter().find(|held| held.metric == metric.name && held.follow.is_none());
         let reference = match own.and_then(|held| held.rule.as_ref()).unwrap_or(&metric.rule) {
             Rule::Beats(base) if piece.follow.is_none() => {
@@ -326,7 +326,7 @@ impl OfGroup<'_> {
 }
 
 impl Contents {
-    /// What its items come to, those that are done.
+    /// The findings of its finished items.
     pub fn findings(&self, study: &str, plan: &Plan, done: &Finished) -> Result<Findings> {
         let mut findings = Findings::default();
         let about = [&self.about, &self.at(plan).about].into_iter().filter(|text| !text.is_empty());
@@ -383,7 +383,7 @@ fn shown(contents: &Contents, plan: &Plan, outcomes: &Outcomes) -> Result<Vec<Se
     Ok(sections.into_iter().map(|section| titled(section, title)).collect())
 }
 
-/// Under a title of its own, for the figures of several rows are files beside each other.
+/// Gives a section a unique title, because the figures of several rows are files in one folder.
 fn titled(section: Section, title: &str) -> Section {
     let under = |own: String| format!("{title}: {own}");
     match section {

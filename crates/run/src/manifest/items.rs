@@ -1,4 +1,5 @@
-//! The items of a manifest: rows with an argument first, then all others, and then what starts from the results of these.
+//! The items of a manifest: rows with an argument first, then all others, and then the runs that start from their
+//! results.
 
 use super::{AtScale, Contents, Follow, Group, RowSpec, Taken};
 use crate::config::entries::{Entry, Given};
@@ -13,12 +14,12 @@ const LOOKS: u32 = 10;
 /// Checkpoints of a run on the way, unless it is said otherwise; one that is stopped is saved too.
 const SAVES: u32 = 5;
 
-/// What runs in a row, once for each seed.
+/// A run of a row, once for each seed.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub row: &'a RowSpec,
     pub group: &'a Group,
-    /// Where it is run with the λ that the row has found.
+    /// The follow-up with the row's learned λ, if it is one.
     pub follow: Option<&'a Follow>,
 }
 
@@ -29,7 +30,7 @@ impl Piece<'_> {
         label(&format!("{} {} {} {seed} {follow}", self.group.name, self.row.method, self.row.setting))
     }
 
-    /// What it is called.
+    /// Its name in tables.
     pub fn method(&self) -> String {
         match self.follow {
             None => self.row.method.clone(),
@@ -50,12 +51,12 @@ impl AtScale {
 }
 
 impl Contents {
-    /// What the study says of the scale.
+    /// The study's settings for the scale.
     pub fn at(&self, plan: &Plan) -> &AtScale {
         AtScale::of(&self.scales, plan)
     }
 
-    /// Whether numbers are held against the paper's.
+    /// Whether numbers are compared with the paper's.
     pub fn is_held(&self, plan: &Plan) -> bool {
         self.at(plan).held.unwrap_or(!plan.is_quick())
     }
@@ -69,7 +70,7 @@ impl Contents {
         self.groups.iter().filter(is_there).collect()
     }
 
-    /// The rows of a group, and after them what is run with the λ that they have found.
+    /// The rows of a group, and then the follow-ups with their learned λ.
     pub fn pieces<'a>(&'a self, plan: &Plan, group: &'a Group) -> Vec<Piece<'a>> {
         let here = &AtScale::of(&group.scales, plan).rows;
         let named = if here.is_empty() { &self.at(plan).rows } else { here };
@@ -114,7 +115,7 @@ impl Contents {
         match follow {
             None => entries.extend(own.cloned()),
             Some(follow) => {
-                // It has a method of its own, on the task of the row.
+                // It has its own method, on the task of the row.
                 entries.extend(own.filter(|entry| entry.key[0] == "task").cloned());
                 entries.extend(follow.settings.iter().chain(&AtScale::of(&follow.scales, plan).settings).cloned());
             }
@@ -147,7 +148,7 @@ impl Contents {
         if !is_given("checkpoint.every") {
             config.checkpoint.every = every(own.saves.or(all.saves).unwrap_or(SAVES));
         }
-        // As in what was published.
+        // As in the publication.
         if !entries.iter().any(|entry| entry.key[0] == "held_out") {
             config.held_out = HeldOut::NOTHING;
         }
@@ -245,7 +246,7 @@ impl Contents {
                 all.extend(self.seeds(plan, piece).map(|seed| (piece, seed)));
             }
         }
-        // Of every row that carries an argument the first seed first.
+        // The first seed of every row that carries an argument comes first.
         all.sort_by_key(|(piece, seed)| (!piece.row.argument, *seed));
         all
     }
@@ -257,7 +258,7 @@ impl Contents {
         own.map(|(piece, seed)| self.item(plan, piece, seed, &none)).collect()
     }
 
-    /// Items that start from what is done.
+    /// Items that start from finished ones.
     pub fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
         let mut items = vec![];
         for (piece, seed) in self.order(plan) {

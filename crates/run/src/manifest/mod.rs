@@ -1,4 +1,5 @@
-//! A study as data: a TOML file with what is run and what the numbers are held against, so that a row or a whole study needs no compiler.
+//! A study as data: a TOML file with the runs and the numbers for comparison, so that a row or a whole study needs no
+//! compiler.
 //!
 //! ```toml
 //! title = "A linear regression at two noises"
@@ -26,8 +27,9 @@
 //! rule.within = 2e-3
 //! ```
 //!
-//! Settings come in layers, of which the later counts: those of the study, of the GPU, of the scale, of the group, of the row, and of the row
-//! at the scale. They are checked as those of a configuration file are, with file, line and key. The guide's chapter *Extending* has every key.
+//! Settings come in layers, in which later ones win: those of the study, of the GPU, of the scale, of the group, of the
+//! row, and of the row at the scale. They are checked like those of a configuration file, with file, line and key. The
+//! guide's chapter *Extending* has every key.
 
 mod curves;
 mod findings;
@@ -73,7 +75,7 @@ pub struct Manifest {
     read: std::result::Result<Contents, ConfigError>,
 }
 
-/// What is in a file.
+/// The contents of a file.
 struct Contents {
     /// How it was done, for the page.
     about: String,
@@ -81,7 +83,7 @@ struct Contents {
     /// Settings that hold on a GPU.
     gpu: Vec<Entry>,
     scales: [AtScale; 3],
-    /// What the groups differ in, where metrics are drawn over it.
+    /// The setting that distinguishes groups, if metrics are drawn over it.
     sweep: Option<String>,
     groups: Vec<Group>,
     metrics: Vec<Metric>,
@@ -89,7 +91,7 @@ struct Contents {
     follow: Vec<Follow>,
 }
 
-/// What depends on the scale: of a study, of a group or of a row.
+/// The settings of a study, a group or a row that depend on the scale.
 #[derive(Clone, Default)]
 struct AtScale {
     settings: Vec<Entry>,
@@ -104,7 +106,7 @@ struct AtScale {
     rows: Vec<String>,
     /// It is left out.
     skip: bool,
-    /// Numbers are held against the paper's.
+    /// Whether numbers are compared with the paper's.
     held: Option<bool>,
     about: String,
 }
@@ -134,13 +136,13 @@ struct Metric {
     curve: bool,
 }
 
-/// Where a number comes from.
+/// The source of a number.
 enum Source {
     /// A measure at the end, or a loss.
     Measure(String),
-    /// The least value of a measure on the way, the largest where more is better.
+    /// The best value of a measure during the run: the least, or the largest if more is better.
     Best(String),
-    /// The value of a measure on the way where another is least.
+    /// The value of a measure at the iteration with the least value of another.
     AtBest(String, String),
     /// A number of λ.
     Lambda(usize),
@@ -164,11 +166,11 @@ impl ByGroup {
     }
 }
 
-/// What a number is held against.
+/// The numbers that a result is compared with.
 #[derive(Clone, Default)]
 struct Held {
     metric: String,
-    /// It is of what is run with the λ that the row has found, by its name.
+    /// The name of the follow-up with the row's learned λ that it belongs to.
     follow: Option<String>,
     paper: ByGroup,
     reference: ByGroup,
@@ -176,7 +178,7 @@ struct Held {
     why: String,
 }
 
-/// A row: what is run, and what its numbers are held against.
+/// A row: its run, and the numbers for comparison.
 struct RowSpec {
     method: String,
     setting: String,
@@ -188,7 +190,7 @@ struct RowSpec {
     /// The measure that is taken instead of a run.
     measure: Option<String>,
     with: Map<String, Value>,
-    /// It takes times, so that nothing runs beside it.
+    /// It measures times, so that nothing else runs at the same time.
     alone: bool,
     scales: [AtScale; 3],
     /// Groups that it is taken of; all if there are none.
@@ -212,7 +214,7 @@ impl RowSpec {
     }
 }
 
-/// What is run with the λ that a row has found.
+/// A follow-up run with the learned λ of a row.
 struct Follow {
     name: String,
     settings: Vec<Entry>,
@@ -228,7 +230,7 @@ struct Follow {
 }
 
 impl Manifest {
-    /// From the text of a file; where it cannot be read, the study's items are the error.
+    /// Parses the text of a file; if that fails, the study's items return the error.
     pub fn parse(name: &str, path: &Path, text: &str) -> Self {
         let (title, read) = match parse::parse(path, text) {
             Ok((title, contents)) => (title, Ok(contents)),
@@ -237,7 +239,7 @@ impl Manifest {
         Manifest { name: name.into(), title, read }
     }
 
-    /// Of a user, from a file: its name is that of the file, and everything in it is checked.
+    /// Reads a user's study from a file, after which it is named, and checks all of it.
     pub fn read(registry: &Registry, path: &Path) -> std::result::Result<Self, ConfigError> {
         let failed = |error: std::io::Error| parse::unread(path, &error);
         let text = bilevel::files::whole_file::read_regular(path).map_err(failed)?;

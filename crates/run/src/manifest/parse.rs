@@ -1,4 +1,4 @@
-//! From the text of a file to what is in it.
+//! Parses the text of a file into its contents.
 
 use super::reader::{Reader, Result, TomlFile};
 use super::rule::{self, Rule};

@@ -1,5 +1,5 @@
-//! Reads tables of a TOML file key by key: every error has file, line and key, and a key that nobody asked for is refused with the nearest
-//! that is known.
+//! Reads tables of a TOML file key by key. Every error has file, line and key, and an unknown key is refused with the
+//! nearest known one.
 
 use crate::config::entries::{Entry, flatten, given, line_of};
 use crate::config::errors::{ConfigError, Instead, Place, Wrong};
@@ -45,7 +45,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Where it is.
+    /// Its place in the file.
     pub fn place(&self) -> Place {
         Place::File(self.source.path.clone(), self.line)
     }
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         span.map_or(self.line, |span| self.source.line(span.start))
     }
 
-    /// Where a key is.
+    /// The place of a key.
     pub fn place_of(&self, name: &str) -> Place {
         Place::File(self.source.path.clone(), self.line_of(name))
     }
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         found.ok_or_else(|| self.wrong(format!("{} is missing", self.dotted(name))))
     }
 
-    /// True or false; false where it is not there.
+    /// A boolean; false if it is missing.
     pub fn truth(&self, name: &str) -> Result<bool> {
         Ok(self.value(name, "true or false", Value::as_bool)?.unwrap_or(false))
     }
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         Ok(entries)
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Refuses unknown keys.
     pub fn finish(&self) -> Result<()> {
         let known = self.known.borrow();
         let unknown = self.table.iter().map(|(name, _)| name).find(|name| !known.iter().any(|known| known == name));

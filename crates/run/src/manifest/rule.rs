@@ -9,7 +9,7 @@
 //! | `rule.beats = ROW` | – | it is better than that row; otherwise it is not reproduced |
 //! | `rule.above = X`, `rule.below = X` | it is above or below X | – |
 //!
-//! Where the paper has no number, the reference takes its place.
+//! If the paper has no number, the reference takes its place.
 
 use super::Better;
 use super::reader::{Reader, Result};
@@ -69,7 +69,7 @@ pub(super) fn read(table: &Reader, name: &str) -> Result<Option<Rule>> {
     }
 }
 
-/// A number with all that it can be held against.
+/// A number with all numbers for comparison.
 pub(super) struct Case<'a> {
     pub ours: f64,
     /// Its standard deviation.

@@ -1,4 +1,4 @@
-//! What a measure that a manifest names comes to: the same things that a run has.
+//! The result of a measure that a manifest names, in the form of a run's.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub struct Taken {
     pub leaf: String,
     /// λ at the end.
     pub lambda: Vec<f64>,
-    /// What it cost, in gradients.
+    /// Its cost, in gradients.
     pub cost: Option<f64>,
     /// Runs that diverged.
     pub diverged: u32,

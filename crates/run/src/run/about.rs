@@ -1,9 +1,9 @@
-//! What a person says of a run: its name, tags and a note. Nothing is computed from them.
+//! The user's description of a run: its name, tags and a note. Nothing is computed from them.
 
 use bilevel::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The longest name and the longest tag, in characters: what fits in a list.
+/// The maximum length of a name or tag, in characters, which fits in a list.
 const LONGEST_WORD: usize = 120;
 /// The longest note, in characters: a page.
 const LONGEST_NOTE: usize = 4000;
@@ -23,7 +23,7 @@ pub struct About {
 }
 
 impl About {
-    /// Refuses what no list can show; the error names the key below `about`.
+    /// Refuses text that no list can show; the error names the key below `about`.
     pub fn check(&self) -> Result<()> {
         let short = |name: &'static str, text: &str, most: usize, must: &'static str| {
             let given = text.chars().count();

@@ -39,7 +39,7 @@ pub struct Config {
     pub chains: usize,
     /// Threads to run on; 0 is all cores.
     pub threads: usize,
-    /// Where to run.
+    /// The device.
     pub device: Device,
     /// The floating-point type.
     #[serde(with = "dtype_name")]
@@ -59,17 +59,17 @@ pub struct Config {
     pub inner: InnerLoop,
     /// The outer loop.
     pub outer: Outer,
-    /// The rows that no method sees, and what judges λ by them.
+    /// The held-out rows, and the judgement of λ by them.
     pub held_out: HeldOut,
     /// When to save.
     pub checkpoint: Checkpoint,
     /// When to measure.
     pub metrics: Metrics,
-    /// What a person says of it.
+    /// The user's description of it.
     pub about: About,
 }
 
-/// The rows that no method sees, and what judges λ by them ([`Guard`]). It changes nothing for tasks that do not divide rows.
+/// The held-out rows, and the judgement of λ by them ([`Guard`]). It has no effect for tasks that do not divide rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldOut {
@@ -90,7 +90,7 @@ pub struct HeldOut {
 }
 
 impl HeldOut {
-    /// Nothing is held out: what published experiments do.
+    /// Nothing is held out, as in published experiments.
     pub const NOTHING: Self =
         HeldOut { share: 0.0, every: 0, patience: 0, compare: false, folds: 0, shrinkage: 0.0, retrain: false };
 }
@@ -121,7 +121,7 @@ pub struct Metrics {
     pub every: u32,
     /// A diagnosis of the hypergradient every n iterations; 0 means never.
     pub diagnose: u32,
-    /// Event files for TensorBoard as well.
+    /// Also writes event files for TensorBoard.
     pub tensorboard: bool,
 }
 
@@ -228,14 +228,15 @@ impl Config {
         }
     }
 
-    /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data
-    /// is, how often to save and measure, how long it may take and what is said of it is left out. Of files that the run starts from it is the contents that count: see [`sealed`](Self::sealed).
+    /// Sixteen digits that differ if two runs may differ in their results. They do not depend on the device, the place
+    /// of data, the intervals of saving and measuring, the time limit and the description. For files that the run
+    /// starts from, the contents count: see [`sealed`](Self::sealed).
     pub fn hash(&self) -> String {
         let mut settings = self.settings();
         for key in ["threads", "data", "checkpoint", "metrics", "about"] {
             settings.shift_remove(key);
         }
-        // Keys that came later count only where they are used, so that what was computed before is known again.
+        // Keys added later count only if they are used, so that earlier runs keep their hash.
         let mut leave_out = |table: &str, keys: &[(&str, bool)]| {
             let Some(Value::Object(inside)) = settings.get_mut(table) else { return };
             keys.iter().filter(|(_, unused)| *unused).for_each(|(key, _)| _ = inside.shift_remove(*key));
@@ -258,13 +259,13 @@ impl Config {
         longer.hash()
     }
 
-    /// What the task is told.
+    /// The context of the task.
     pub fn context(&self) -> Context {
         let data = (!self.data.is_empty()).then(|| PathBuf::from(&self.data));
         Context { seed: self.seed, data, dtype: self.dtype, evidence: false }
     }
 
-    /// The same with what judges λ, which the method decides.
+    /// The context with the judge of λ, which depends on the method.
     fn judged(&self, registry: &Registry) -> Result<Context> {
         let evidence = registry.read_method(&self.method)?.claims().evidence;
         Ok(Context { evidence, ..self.context() })
@@ -343,7 +344,7 @@ impl Config {
         self.start.place(driver, problem)
     }
 
-    /// What judges λ by held-out rows: nothing if a measure decides which λ is returned.
+    /// The guard on held-out rows; none if a measure decides which λ is returned.
     fn guard(&self) -> Guard {
         let every = if self.outer.keep_best.is_empty() { self.held_out.every } else { 0 };
         Guard { every, patience: self.held_out.patience }
@@ -396,7 +397,7 @@ impl Config {
         InnerLoop { steps, burn_in: 0, schedule: ScheduleSettings::CONSTANT, ..self.inner }
     }
 
-    /// What the hyperparameters of a run are compared with, if they are to be and the problem has rows for it.
+    /// The baselines of a run's hyperparameters, if requested and if the problem has rows for them.
     fn baselines(
         &self,
         problem: &Problem,
@@ -416,7 +417,7 @@ impl Config {
         let lambda = problem.rescaled(&learning.found(&outcome.lambda)?, learning.share())?;
         let mut inner = self.last_training(outcome.iterations);
         if by_evidence {
-            // The noise is that of the posterior; what is compared are its maxima.
+            // The noise is that of the posterior, but its maxima are compared.
             inner.temperature = 0.0;
         }
         let comparison = problem.compare(&lambda).inner(inner).seed(self.seed).stop_signal(signal);

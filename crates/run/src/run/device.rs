@@ -1,4 +1,4 @@
-//! Where a run happens, by name: no executor is opened here.
+//! The device of a run, by name: no executor is opened here.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -20,11 +20,11 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU with this number.
     Cuda(usize),
-    /// The first GPU where it can be used, otherwise the processor.
+    /// The first usable GPU, otherwise the CPU.
     Auto,
 }
 
-/// What a schema allows.
+/// The pattern of a schema.
 pub const DEVICE_PATTERN: &str = "^(cpu|cuda|cuda:[0-9]{1,4}|auto)$";
 
 impl fmt::Display for Device {

@@ -46,7 +46,7 @@ pub struct IterationRow {
 pub enum Damage {
     /// The system refused.
     Unread(std::io::Error),
-    /// A line, by its number from 1, and what is wrong with it.
+    /// A line, by its number from 1, and its damage.
     Line(usize, String),
 }
 
@@ -67,7 +67,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of iterations that are in memory.
+    /// The history of iterations in memory.
     pub fn of(iterations: &[Iteration]) -> Self {
         let row = |iteration| serde_json::from_value(Value::Object(iteration_fields(iteration))).ok();
         History { rows: iterations.iter().filter_map(row).collect() }
@@ -103,13 +103,13 @@ impl History {
         Ok(History { rows })
     }
 
-    /// What is wrong with the first line that belongs to another run.
+    /// The description of the first line that belongs to another run.
     pub fn foreign_line(&self, run: &str) -> Option<String> {
         let at = self.rows.iter().position(|row| row.run.as_ref().is_some_and(|found| found != run))?;
         Some(format!("line {} belongs to another run", at + 1))
     }
 
-    /// What is wrong with the line of an iteration whose numbers differ from these.
+    /// The description of the line of an iteration whose numbers differ from these.
     pub fn other_losses(&self, iteration: u32, expected: [Option<f64>; 3], whose: &str) -> Option<String> {
         let (at, row) = self.rows.iter().enumerate().find(|(_, row)| row.iteration == iteration)?;
         let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];

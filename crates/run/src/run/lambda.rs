@@ -7,7 +7,7 @@ use std::path::Path;
 /// A leaf of λ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LambdaLeaf {
-    /// Its name; empty where λ is one leaf without a name.
+    /// Its name; empty if λ is one leaf without a name.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
@@ -16,7 +16,7 @@ pub struct LambdaLeaf {
 }
 
 impl LambdaLeaf {
-    /// Of an array.
+    /// The leaf of this name with the numbers of an array.
     pub fn new(name: &str, array: &Array) -> Self {
         LambdaLeaf { name: name.into(), shape: array.shape().to_vec(), values: array.to_f64() }
     }
@@ -26,7 +26,7 @@ impl LambdaLeaf {
         lambda.iter().map(|(name, array)| Self::new(name, array)).collect()
     }
 
-    /// What it is called.
+    /// Its title on pages.
     pub fn title(&self) -> String {
         if self.name.is_empty() { "λ".into() } else { format!("λ.{}", self.name) }
     }
@@ -44,7 +44,7 @@ pub fn save_lambda(lambda: &Named<Array>, path: &Path) -> Result<()> {
     save_tree(&lambda.iter().map(named).collect::<Named<Array>>(), path)
 }
 
-/// Reads what [`save_lambda`] wrote: the leaves of these names, and `None` for one that is missing.
+/// Reads a file of [`save_lambda`]: the leaves of these names, and `None` for one that is missing.
 pub fn read_lambda(path: &Path, names: &[&str]) -> Result<Vec<Option<LambdaLeaf>>> {
     let arrays = load_arrays(path)?;
     let leaf = |name: &&str| {

@@ -1,4 +1,5 @@
-//! What a run learns λ on, and the way back: folds and shrinkage change its problem, and a last training ends it.
+//! The problem on which a run learns λ, and the way back: folds and shrinkage change the problem, and a last training
+//! ends the run.
 //!
 //! | switch | the run | the result |
 //! |---|---|---|
@@ -52,7 +53,7 @@ impl<'a> Learning<'a> {
         Ok(Learning { config, problem, folded, shrunk })
     }
 
-    /// What the run is of.
+    /// The problem of the run.
     pub fn problem(&self) -> &Problem {
         self.shrunk.as_ref().map(Shrunk::problem).or(self.folded.as_ref()).unwrap_or(self.problem)
     }

@@ -24,7 +24,7 @@ pub struct Outer {
     pub tolerance: f64,
     /// Stop after this many iterations without improvement; 0 means never.
     pub patience: u32,
-    /// What counts as an improvement of the outer loss, or of the measure that patience follows.
+    /// The least improvement of the outer loss, or of the measure that patience follows.
     pub improvement: f64,
     /// The measure that patience follows, such as `highest accuracy`, counted in measurements; empty for the outer loss of every iteration.
     pub patience_on: String,
@@ -78,7 +78,8 @@ impl Outer {
     }
 }
 
-/// Reads a measure and its better side: `lowest NAME` or `highest NAME`, where the losses are `outer loss` and `inner loss`.
+/// Reads a measure and its better side: `lowest NAME` or `highest NAME`, with `outer loss` and `inner loss` for the
+/// losses.
 fn aim(key: &'static str, text: &str) -> Result<Option<Aim>> {
     if text.is_empty() {
         return Ok(None);

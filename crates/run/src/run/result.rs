@@ -41,7 +41,7 @@ pub struct RunResult {
     /// The measurement whose λ and θ are returned, for a run that keeps the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<BestRecord>,
-    /// What held-out rows said.
+    /// The report of the guard on held-out rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardReport>,
     /// How the hyperparameters compare with simpler ones.
@@ -79,11 +79,11 @@ impl std::fmt::Display for BestRecord {
 /// A leaf of λ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeafSummary {
-    /// Its name; empty where λ is one leaf without a name.
+    /// Its name; empty if λ is one leaf without a name.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// All its numbers, where they are few.
+    /// All its numbers, if they are few.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<f64>>,
     /// Its Euclidean norm.
@@ -103,7 +103,7 @@ fn or_nan<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<f64,
 }
 
 impl LeafSummary {
-    /// Whether this was said of a leaf that looks like the other; a number that is not finite was written as none.
+    /// Whether this summary matches `found`; a number that is not finite was written as none.
     pub fn is_of(&self, found: &LeafSummary) -> bool {
         let same = |said: f64, found: f64| said == found || said.is_nan() && !found.is_finite();
         self.shape == found.shape
@@ -112,7 +112,7 @@ impl LeafSummary {
             && same(self.largest, found.largest)
     }
 
-    /// Of these numbers in this shape.
+    /// Summarises these numbers in this shape.
     pub fn new(name: &str, shape: &[usize], values: Vec<f64>) -> Self {
         LeafSummary {
             name: name.into(),
@@ -139,7 +139,7 @@ fn word(reason: &StopReason) -> Option<&'static str> {
 }
 
 impl RunResult {
-    /// Of a finished run; `None` where it was stopped from outside.
+    /// The result of a finished run; `None` if it was stopped from outside.
     pub fn new(config: &Config, problem: &Problem, outcome: &Outcome) -> Result<Option<Self>> {
         let Some(stopped) = word(&outcome.reason) else { return Ok(None) };
         let last = outcome.last.as_ref();
@@ -219,7 +219,7 @@ impl RunResult {
             let mut letters = sentence.chars();
             let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
             let sentence = format!("{first}{}.", letters.as_str());
-            // What a reader must not miss comes first.
+            // The most important warning comes first.
             let place = if baselines.wins() { 1 } else { 0 };
             lines.insert(place, sentence);
         }

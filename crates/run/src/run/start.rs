@@ -1,9 +1,9 @@
-//! Where a run starts if not where its task says: λ or θ from a file, such as those of another run.
+//! The start of a run in place of the task's: λ or θ from a file, such as those of another run.
 
 use bilevel::{Driver, Error, Problem, Result};
 use serde::{Deserialize, Serialize};
 
-/// Files that λ and θ start from. The files are part of what the run depends on, by their contents and not by their names.
+/// Files that λ and θ start from. The run depends on their contents and not on their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {

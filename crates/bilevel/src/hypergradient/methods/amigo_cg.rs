@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with conjugate gradients.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::AmigoCg;
@@ -39,8 +38,8 @@ pub struct AmigoCg {
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
-    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
-    /// where θ is at no minimum either.
+    /// The matrix of the linear system: the Hessian (the default), or the Gauss-Newton matrix, which stays positive
+    /// semidefinite away from a minimum.
     pub curvature: CurvatureProduct,
 }
 

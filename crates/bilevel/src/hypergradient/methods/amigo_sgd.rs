@@ -1,4 +1,4 @@
-//! AmIGO with gradient steps: the linear system continues where the last hypergradient left it.
+//! AmIGO with gradient steps: the linear system continues from the last hypergradient's solution.
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
 //!   z ← z − β·(H·z − f_θ), i times, from the last z
@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with gradient steps.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::AmigoSgd;
@@ -40,8 +39,8 @@ pub struct AmigoSgd {
     pub beta: f64,
     /// Steps i on z, at least 1.
     pub iterations: usize,
-    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
-    /// where θ is at no minimum either.
+    /// The matrix of the linear system: the Hessian (the default), or the Gauss-Newton matrix, which stays positive
+    /// semidefinite away from a minimum.
     pub curvature: CurvatureProduct,
 }
 

@@ -1,14 +1,13 @@
 //! BOME (Liu, Ye, Wright, Stone and Liu, "BOME! Bilevel optimization made easy: a simple first-order approach",
-//! NeurIPS 2022): descent on f that lowers the inner loss at least as fast as a dynamic barrier asks.
+//! NeurIPS 2022): descent on f that lowers the inner loss at least as fast as a dynamic barrier requires.
 //!
 //!   w = θ after T plain steps of γ,   q(λ, θ) = L_T(λ, θ) − L_T(λ, w) with w held fixed
 //!   μ = max(0, η − ⟨∇f, ∇q⟩/‖∇q‖²),        gradients by λ and θ together
 //!   h = f_λ + μ·q_λ,   θ ← θ − γ·(f_θ + μ·q_θ)
 //!
-//! It takes no product with a Hessian. **It prescribes how λ and θ move together, and h is the part of λ**: the
-//! direction that the outer optimizer is handed, which is not an estimate of the hypergradient at a λ that does not
-//! move. Where λ and θ both settle, after T steps that suffice to train, the hypergradient is O(γ), and not 0: the
-//! barrier keeps θ a step away from the minimum.
+//! Needs no product with a Hessian. **Prescribes how λ and θ move together, and h is the part for λ**: the direction
+//! passed to the outer optimizer, which is not an estimate of the hypergradient at a fixed λ. If λ and θ both settle,
+//! and T steps suffice to train, the hypergradient is O(γ) and not 0: the barrier keeps θ a step away from the minimum.
 
 use crate::hypergradient::parts::penalty::{Slopes, carry, inner_by_lambda};
 use crate::hypergradient::vocabulary::*;
@@ -16,8 +15,8 @@ use crate::inner::walk::Start;
 
 /// Settings of BOME.
 ///
-/// It takes the minimum of the inner loss for what training leads to, and so sees nothing of a θ⁰ that depends on λ: it is refused
-/// where λ acts through θ⁰ alone.
+/// Assumes that training reaches the inner minimum, so it ignores a θ⁰ that depends on λ; refused if λ acts only
+/// through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Bome;
@@ -80,7 +79,7 @@ impl Method for Bome {
     }
 
     fn claims(&self) -> Claims {
-        // A direction that the outer loss decreases along, where θ has settled as far as a λ that stands still lets it.
+        // A descent direction of the outer loss once θ has settled as far as a fixed λ allows.
         let only = Some(Condition::WellConditioned);
         let (promise, settling) = (Promise::Descent, Settling::StepByStep);
         Claims { promise, settling, minimum: true, only, ..Claims::default() }
@@ -104,7 +103,7 @@ fn ending_program(barrier: f64, session: &Session) -> Result<Routine> {
     let zero = graph.scalar(0.0, session.problem().dtype);
     let dot = |a: &[Tensor], b: &[Tensor]| a.iter().zip(b).fold(zero, |sum, (a, b)| sum + (*a * *b).sum_all());
     let square = dot(&q, &q);
-    // Where q is flat there is nothing to lower.
+    // If q is flat, there is nothing to lower.
     let flat = square.equal(0.0);
     let along = flat.select(0.0, dot(&f, &q) / flat.select(1.0, square));
     let weight = (barrier - along).maximum(0.0);

@@ -1,15 +1,15 @@
-//! D-TFBO (Yang, Ban, Huang, Ma and Ji, "Tuning-free bilevel optimization: new algorithms and convergence analysis", ICLR 2025): every step
-//! follows from the gradients seen so far, so that there is none to choose.
+//! D-TFBO (Yang, Ban, Huang, Ma and Ji, "Tuning-free bilevel optimization: new algorithms and convergence analysis",
+//! ICLR 2025): every step size follows from the gradients so far, so there is none to choose.
 //!
 //!   β² ← β² + ‖∇θL_T‖²,   θ ← θ − ∇θL_T/β,   until ‖∇θL_T‖ ≤ ε        from β = 1/γ in every hypergradient
 //!   φ² ← φ² + ‖r‖²,   v ← v − r/φ,   until ‖r‖ ≤ ε,   r = H·v − f_θ        from φ = 1/γ in every hypergradient
 //!   α² ← α² + ‖D‖²,   h = D/α,   D = f_λ − vᵀ·C                              α from 1 on, kept
 //!
-//! θ, v and α² are kept from one hypergradient to the next. **It prescribes the step of λ as well: h is that step**, for an outer
-//! optimizer that takes plain steps at rate 1; the hypergradient itself is α·h. γ is the largest step there can be; the published
-//! method has 1 over a number as well, and converges whatever it is. Training and the solve end after T and i steps at the latest; the
-//! published loops look at what is left before every step, and these after every ten, so that they may take up to ten steps more.
-//! At a λ that does not move the error of α·h is O(ε).
+//! θ, v and α² are kept from one hypergradient to the next. ****Also prescribes the step of λ: h is that step**, for an
+//! outer optimizer with plain steps at rate 1; the hypergradient itself is α·h. γ is the largest possible step; the
+//! published method also starts from 1 over a number, and converges for every choice. Training and the solve end after
+//! at most T and i steps. The published loops check the residual before every step, and these after every ten, so they
+//! may take up to ten more. At a fixed λ the error of α·h is O(ε).
 
 use crate::compiled::norms::square_norm;
 use crate::hypergradient::parts::implicit::{CurvatureProduct, Ending, Implicit, until_small};
@@ -20,8 +20,7 @@ use bilevel_graph::gradient;
 
 /// Settings of D-TFBO.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::DTfbo;
@@ -89,7 +88,7 @@ impl Method for DTfbo {
     }
 
     fn tune(&mut self, task: InnerLoop, _curvature: f64) -> InnerLoop {
-        // The step is what it is there to do without.
+        // The method chooses its own steps, so the task's are not used.
         self.iterations = task.steps;
         InnerLoop { step: 1.0, ..self.loop_use().adapt(task) }
     }

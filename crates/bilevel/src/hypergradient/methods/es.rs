@@ -1,11 +1,12 @@
-//! Evolutionary search: the derivative of a Gaussian-smoothed F, where F(λ) is f after the inner loop.
+//! Evolutionary search: the derivative of a Gaussian-smoothed F, with F(λ) the value of f after the inner loop.
 //!
 //!   antithetic:  h = mean over z of z·\[F(λ + σz) − F(λ − σz)\]/(2σ)
 //!   plain:       h = mean over z of z·F(λ + σz)/σ              z ~ N(0, I)
 //!
-//! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which no small σ forgives. Every
-//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws. Directions and sums are
-//! in 64-bit floats whatever the type of λ: differences of sums would lose their digits, and the directions are the same.
+//! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which explodes for small σ.
+//! Every inner loop of one hypergradient starts at the same θ, or at θ⁰ of the loop's λ, and uses the same draws.
+//! Directions and sums are in 64-bit floats for every type of λ: otherwise differences of sums would lose digits, and
+//! directions would depend on the type.
 
 use crate::compiled::purpose::Purpose;
 use crate::hypergradient::paths::must_have_outer_loss;
@@ -164,7 +165,7 @@ pub(crate) fn directions(trace: &Trace) -> Vec<Tensor> {
 }
 
 impl Prepared {
-    /// F(λ): f after the inner loop from the state's θ, which is left where the loop ends.
+    /// F(λ): f after the inner loop from the state's θ, which is left at the end of the loop.
     fn value(&mut self, lambda: &Leaves, theta: &Leaves, (key, gamma): (Key, f64)) -> Result<f64> {
         self.start.place(lambda, theta, key)?;
         self.inner.place(&mut self.forward, gamma)?;
@@ -175,7 +176,7 @@ impl Prepared {
         self.outer.number("outer")
     }
 
-    /// F at λ + by·z, on a θ of its own.
+    /// F at λ + by·z, on a separate θ.
     fn value_at(&mut self, state: &State, work: &Leaves, (sample, by): (u32, f64), with: (Key, f64)) -> Result<f64> {
         self.moving.bind_lambda(&state.lambda)?;
         self.moving.set_key(with.0)?;

@@ -4,14 +4,14 @@
 //!
 //! With L_T = (mean loss of n rows) + (−log prior)/n and T = 1/n, F is −(log evidence)/n: nats per row. There is no outer loss, no
 //! validation row, no adjoint and no solve. The prior must be normalised ([`nn::gaussian_prior`](bilevel_graph::nn::gaussian_prior)),
-//! because its normaliser is what holds λ back.
+//! because its normaliser is the term that limits λ.
 //!
 //!   θ ← θ − γ·∇θL_T + √(2Tγ)·(ξᵐ + ξᵐ⁺¹)/2
 //!
 //! The mean of two neighbouring draws (Leimkuhler and Matthews, 2013) makes the variance exact for a quadratic L_T at any stable γ, and
 //! right up to O(γ²) otherwise. The standard error is that of the means of up to 32 batches of samples; it is too small if a chain
-//! remembers longer than a batch. Minibatches heat the chain by γ/2 times the variance of their gradients, which is measured and warned
-//! of. Of a network it is the evidence of the basin that the chain is in.
+//! remembers longer than a batch. Minibatches heat the chain by γ/2 times the variance of their gradients, which is
+//! measured and reported as a warning. For a network it is the evidence of the basin that the chain is in.
 //!
 //! De Bortoli et al., Efficient stochastic optimisation by unadjusted Langevin Monte Carlo (2021); Akyildiz et al., Interacting particle
 //! Langevin algorithm (arXiv 2303.13429); arXiv 2406.04187 for λ that moves along the chain.
@@ -50,14 +50,14 @@ pub struct Evidence {}
 /// How the kept samples are divided for the standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Batches {
-    /// The step after which the first begins: what does not fill a batch comes before.
+    /// The step after which the first batch begins; steps that do not fill a batch precede it.
     from: usize,
     count: usize,
     length: usize,
 }
 
 impl Batches {
-    /// Of a loop; `None` with too few samples to say anything.
+    /// The batches of a loop; `None` with too few samples for an estimate.
     fn of(inner: &InnerLoop) -> Option<Self> {
         let samples = inner.samples();
         if !effective_samples::are_enough(samples) {
@@ -74,7 +74,7 @@ struct Prepared {
     batches: Option<Batches>,
     chain: Routine,
     ending: Routine,
-    /// Two draws of ∇θL_T at one θ, where there is more than one draw.
+    /// Two draws of ∇θL_T at one θ, if the loss is random.
     draws: Option<Routine>,
     warm: Warm<1>,
 }
@@ -131,7 +131,7 @@ impl Method for Evidence {
     }
 }
 
-/// Carries θ, the last noise, the sum of ∂L_T/∂λ and what batches leave of it:
+/// Carries θ, the last noise, the sum of ∂L_T/∂λ and its sums over batches:
 ///
 ///   b = sum over the current batch,   d = b/length − c,   e = Σ d,   q = Σ d²,   c the mean of the first batch
 fn chain_program(inner: &InnerLoop, batches: Option<Batches>, session: &Session) -> Result<Routine> {
@@ -169,7 +169,7 @@ fn chain_program(inner: &InnerLoop, batches: Option<Batches>, session: &Session)
     Routine::new(&builder.build()?, session)
 }
 
-/// Inputs of the batches' sums, and what they become with this step.
+/// Inputs of the batches' sums, and their values after this step.
 fn batch_sums(trace: &Trace, batches: Batches, score: &[Tensor], step: Tensor) -> Vec<(Tensor, Tensor)> {
     let Batches { from, length, .. } = batches;
     let [now, centre, sum, squares] =
@@ -216,7 +216,8 @@ fn ending_program(inner: &InnerLoop, batches: Option<Batches>, session: &Session
     Routine::new(&builder.build()?, session)
 }
 
-/// The mean over θ of half the squared difference of two draws of ∇θL_T: the variance of one. `None` where L_T draws nothing.
+/// The mean over θ of half the squared difference of two draws of ∇θL_T: the variance of one. `None` if L_T draws
+/// nothing.
 fn draws_program(session: &Session) -> Result<Option<Routine>> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;

@@ -4,19 +4,18 @@
 //!   θ ← θ − γ·∇θL_T(λ, θ),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ),   T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   then σ ← σ + δ
 //!
-//! It takes no product with a Hessian. θ, y and the count that σ follows from are kept from one hypergradient to the
-//! next; θ is what training alone leads to, and y, which the outer loss pulls at, is the method's own. Where both have
-//! settled h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ). The published step of
-//! y is γ/σ on f + σ·L_T, which is the same. At a λ that moves, σ multiplies how far training lags behind: with a
-//! large penalty take many steps, or an outer rate well below 1/σ.
+//! Needs no product with a Hessian. θ, y and the count that determines σ are kept from one hypergradient to the next; θ
+//! is the result of training alone, and y, which the outer loss also acts on, belongs to the method. Once both have
+//! settled, h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ). The published step of
+//! y is γ/σ on f + σ·L_T, which is equivalent. While λ moves, σ multiplies the lag of training: with a large penalty
+//! use many steps, or an outer rate well below 1/σ.
 
 use crate::hypergradient::parts::penalty::{Pace, Penalised};
 use crate::hypergradient::vocabulary::*;
 
 /// Settings of F²SA.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::F2sa;
@@ -38,7 +37,7 @@ use crate::hypergradient::vocabulary::*;
 pub struct F2sa {
     /// The first penalty σ, above 0.
     pub penalty: f64,
-    /// What is added to σ after each hypergradient, at least 0.
+    /// The increase of σ after each hypergradient, at least 0.
     pub growth: f64,
 }
 

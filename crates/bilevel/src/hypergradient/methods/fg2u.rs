@@ -4,10 +4,10 @@
 //!   s⁰ = J0·e,   s ← s − γ·(H(θᵗ)·s + C(θᵗ)·e),   a = f_λ(θᵀ)·e + f_θ(θᵀ)·sᵀ
 //!   h = mean over N directions e of a·e,   E\[e·eᵀ\] = I
 //!
-//! a is the exact derivative of f after T steps along e, in memory that does not grow with T, so that h is an unbiased estimate of what
-//! [`Rmd`](crate::methods::Rmd) and [`Fmd`](crate::methods::Fmd) compute. With signs for directions its variance is the sum of the squares of all other
-//! numbers of the hypergradient, over N; with coordinates, drawn without repetition, it ends where N is the number of them: then h is
-//! that of forward mode, exactly.
+//! a is the exact derivative of f after T steps along e, in memory that does not grow with T. So h is an unbiased
+//! estimate of the result of [`Rmd`](crate::methods::Rmd) and [`Fmd`](crate::methods::Fmd). With signs for directions,
+//! its variance is the sum of the squares of all other numbers of the hypergradient, over N. With coordinates, drawn
+//! without repetition, it vanishes if N is their number: then h is exactly that of forward mode.
 
 use crate::compiled::purpose::Purpose;
 use crate::hypergradient::methods::es::{ending_program, sums};
@@ -16,7 +16,7 @@ use crate::hypergradient::parts::unit_vectors::{distinct, unit};
 use crate::hypergradient::vocabulary::*;
 use bilevel_graph::RandomKind;
 
-/// Where the directions of [`Fg2u`] come from.
+/// The distribution of the directions of [`Fg2u`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Directions {
@@ -46,9 +46,9 @@ pub enum Directions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fg2u {
-    /// Directions N, at least 1; no more than there are numbers in λ where they are coordinates.
+    /// Directions N, at least 1; for coordinates, at most the number of elements of λ.
     pub directions: usize,
-    /// Where they come from.
+    /// Their distribution.
     pub draw: Directions,
 }
 
@@ -66,7 +66,7 @@ struct Prepared {
     gather: Routine,
     ending: Routine,
     session: Session,
-    /// θ where every loop starts, and the direction.
+    /// θ at the start of every loop, and the direction.
     work: Option<[Leaves; 2]>,
 }
 

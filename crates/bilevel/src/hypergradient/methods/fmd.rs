@@ -2,11 +2,11 @@
 //!
 //!   sⱼ⁰ = J0·eⱼ,   sⱼ ← sⱼ − γ·(H(θᵗ)·sⱼ + C(θᵗ)·eⱼ),   hⱼ = f_λ(θᵀ)·eⱼ + f_θ(θᵀ)·sⱼᵀ
 //!
-//! One jvp of ∇θL_T along (sⱼ, eⱼ) gives both products. The inner loop is run again for every number of λ, with the same
-//! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
+//! One jvp of ∇θL_T along (sⱼ, eⱼ) gives both products. The inner loop is repeated for every number of λ, with the same
+//! draws. The memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 //!
-//! The first of these runs takes a tangent along that no hyperparameter pushes, v ← v − γ·H·v from a random one: its length says
-//! how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
+//! The first of these runs also carries a tangent without a hyperparameter, v ← v − γ·H·v from a random start: its
+//! length shows how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
 
 use crate::compiled::purpose::Purpose;
 use crate::hypergradient::vocabulary::*;
@@ -39,7 +39,7 @@ pub struct Fmd {}
 pub(crate) struct Prepared {
     pub(crate) inner: InnerLoop,
     pub(crate) start: Start,
-    /// J0·e, where θ⁰ depends on λ.
+    /// J0·e, if θ⁰ depends on λ.
     start_column: Option<Routine>,
     /// The loop with a tangent of λ, and the same with the tangent that measures growth.
     pub(crate) chain: Routine,
@@ -93,20 +93,20 @@ fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result
     let slope = or_zeros(gradient(loss, theta)?, theta);
     let walk = inner.one_step(&trace, &slope, &updates, step);
     let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = walk.slots.iter().copied().unzip();
-    // The tangents of what the optimizer remembers go along with that of θ.
+    // The tangents of the optimizer's state accompany that of θ.
     let r = trace.inputs_like("r", &slots);
     let (from, along) = ([&theta[..], &slots, lambda].concat(), [&s[..], &r, &e].concat());
     let next = [walk.next(), slots_next].concat();
     let turn = or_zeros(jvp(&next, &from, &along)?, &next);
     let mut builder = walk.carry(Program::builder(&graph));
-    // Where λ acts through the start alone nothing in the loop depends on its tangent.
+    // If λ acts only through the start, nothing in the loop depends on its tangent.
     builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
     for (input, next) in s.iter().chain(&r).zip(turn) {
         builder = builder.carry(*input, next);
     }
     if measured {
         let from = [&theta[..], &slots].concat();
-        // What the optimizer remembers starts at 0, whatever θ⁰ is.
+        // The optimizer's state starts at 0 for every θ⁰.
         let draw = |(i, t): (usize, &Tensor)| match i < theta.len() {
             true => {
                 let stream = Purpose::Growth(i as u32).stream();

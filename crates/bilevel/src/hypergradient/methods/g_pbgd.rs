@@ -3,14 +3,14 @@
 //!
 //!   h = f_λ + 2σ·∇θL_Tᵀ·C,   θ ← θ − γ·(f_θ/σ + 2·H·∇θL_T)        both at the same (λ, θ), T times
 //!
-//! The derivative of the penalty ‖∇θL_T‖² takes a product with H and one with C along the gradient itself, which are
-//! one reverse pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
-//! inner loss is small and not 0: where it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that
-//! is O(1/σ) from the minimum. λ and θ are meant to move together: what is published is a step along (h, f_θ +
-//! 2σ·H·∇θL_T), of which the outer optimizer takes the part of λ, and θ here one of γ/σ. The penalty has curvature
-//! 2·H², so that γ must be below 1 over the square of the largest curvature, and directions in which the inner loss is
-//! flat take the square of the time they take others. At a λ that moves, σ multiplies how far training lags behind:
-//! with a large penalty take many steps, or an outer rate well below 1/σ.
+//! The derivative of the penalty ‖∇θL_T‖² has a product with H and one with C along the gradient itself, which are one
+//! reverse pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
+//! inner loss is small and not 0. Once it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that is
+//! O(1/σ) from the minimum. λ and θ are meant to move together: the published step is along (h, f_θ + 2σ·H·∇θL_T). The
+//! outer optimizer applies the part of λ, and θ moves here by γ/σ. The penalty has curvature 2·H², so γ must be below 1
+//! over the square of the largest curvature. Directions in which the inner loss is flat take the square of the usual
+//! time. While λ moves, σ multiplies the lag of training: with a large penalty use many steps, or an
+//! outer rate well below 1/σ.
 
 use crate::hypergradient::parts::penalty::{Slopes, carry};
 use crate::hypergradient::vocabulary::*;
@@ -19,8 +19,7 @@ use bilevel_graph::vjp;
 
 /// Settings of G-PBGD.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::GPbgd;
@@ -126,7 +125,7 @@ impl Estimator for Prepared {
         let value = self.step.fresh_outputs("h")?;
         self.step.run(0..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
-        // What only h needs is computed in the last step alone.
+        // The terms of h alone are computed only in the last step.
         let oracles = Oracles {
             inner_gradients: steps,
             outer_gradients: steps,

@@ -5,9 +5,10 @@
 //!   H·q = f_θ by conjugate gradients, until ‖H·q − f_θ‖ ≤ ε_k
 //!   h = f_λ − qᵀ·C,        ε_k = ε₁/k², ε₁/k³ or ε₁·0.9ᵏ⁻¹ in the k-th hypergradient, counted from 1
 //!
-//! θ, q and k are kept. At a λ that does not move the error of h is O(ε_k); a sum of all ε_k that is finite is what the published
-//! proof asks for. Training ends after T steps and the solve after i iterations at the latest, which losses with minibatches always
-//! reach: there it is [`AmigoCg`](crate::methods::AmigoCg). The published method also chooses its outer step; here the outer optimizer does.
+//! θ, q and k are kept. At a fixed λ the error of h is O(ε_k); the published proof requires a finite sum of all ε_k.
+//! Training ends after at most T steps and the solve after at most i iterations, which losses with minibatches always
+//! reach: then it is [`AmigoCg`](crate::methods::AmigoCg). The published method also chooses its outer step; here the
+//! outer optimizer does.
 
 use crate::hypergradient::parts::combination::{Combination, Fall, NamedCombination, Solver, Tolerance};
 use crate::hypergradient::parts::solve::REGULARISATION;
@@ -15,8 +16,7 @@ use crate::hypergradient::vocabulary::*;
 
 /// Settings of HOAG.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Hoag;

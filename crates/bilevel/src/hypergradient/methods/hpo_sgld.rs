@@ -5,11 +5,12 @@
 //!   gₘ = gₘ₋₁ − γ·f_θ(θᵐ)·\[C(θᵐ⁻¹) + H(θᵐ⁻¹)·J0\] + (θᵐ − θᵐ⁻¹)·f_θθ(θᵐ⁻¹)·J0
 //!   h  = (1/M)·Σ over m = B+1 … B+M of \[f_λ(θᵐ) + gₘ\]
 //!
-//! No g is kept: what step m takes from it is in every kept sum from m on, so h takes it at once with its weight,
+//! No g is kept: the term that step m subtracts is in every kept sum from m on, so h includes it at once with its
+//! weight,
 //!
 //!   h ← h + \[m > B\]·f_λ(θᵐ)/M − w_m·γ·f_θ(θᵐ)·\[…\],   w_m = min(M, B+M+1−m)/M,   from h = g₀.
 //!
-//! Steps before any is kept, where w_m = 1 and f_λ has no part, have a program of their own where it has less to do.
+//! Steps of the burn-in, for which w_m = 1 and f_λ does not contribute, have a separate program if that is cheaper.
 //!
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::methods::LangevinAdjoint)
 //! for one that is.
@@ -27,12 +28,12 @@ pub struct HpoSgld {}
 
 struct Prepared {
     inner: InnerLoop,
-    /// The steps before any is kept, where there are some and they have less to do.
+    /// The steps of the burn-in, if they are cheaper.
     burn_in: Option<Routine>,
     /// Those kept, or all.
     chain: Routine,
     start: Start,
-    /// g₀ where θ⁰ depends on λ.
+    /// g₀, if θ⁰ depends on λ.
     first: Option<Routine>,
 }
 
@@ -68,7 +69,7 @@ impl Method for HpoSgld {
     }
 
     fn claims(&self) -> Claims {
-        // Exact for a training of one step, where there is no contraction to drop. The paper claims every length, which the
+        // Exact for a training of one step, which has no contraction to drop. The paper claims every length, which the
         // truth suite refutes.
         Claims { training: true, only: Some(Condition::OneStep), ..Claims::default() }
     }
@@ -95,7 +96,7 @@ enum Part {
     All,
 }
 
-/// The program of a part, which is that of all steps where those before any is kept have no less to do.
+/// The program of a part; the same for all steps if those of the burn-in are not cheaper.
 fn chain_program(inner: &InnerLoop, session: &Session, part: Part) -> Result<(Routine, Part)> {
     let share = 1.0 / inner.samples() as f64;
     let graph = Graph::new();
@@ -107,13 +108,13 @@ fn chain_program(inner: &InnerLoop, session: &Session, part: Part) -> Result<(Ro
     let walk = inner.one_step(&trace, &slope, &updates, step);
     let next = walk.next();
 
-    // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
+    // θᵐ counts as an independent variable, so f_λ is the partial derivative.
     let reached = as_variables(&next);
     let outer = trace.outer(&reached, step)?;
     let both = [&lambda[..], &reached].concat();
     let mut direct = gradient(outer, &both)?;
     let f_theta = &or_zeros(direct.split_off(lambda.len()), &next);
-    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0; leaves of θ may have steps of their own.
+    // γ·f_θ·C, and if θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0; leaves of θ may have their own steps.
     let scaled = &scaled(f_theta, session.problem());
     let mixed = or_zeros(mixed_vector(loss, theta, scaled, lambda)?, lambda);
     let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with a Neumann series.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::IftNeumann;
@@ -34,14 +33,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IftNeumann {
-    /// α, above 0; the series converges where α × the largest curvature is below 2.
+    /// α, above 0; the series converges if α × the largest curvature is below 2.
     pub alpha: f64,
     /// Terms i after the first.
     pub terms: usize,
     /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as in the paper's tables.
     pub final_alpha: bool,
-    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
-    /// where θ is at no minimum either.
+    /// The matrix of the linear system: the Hessian (the default), or the Gauss-Newton matrix, which stays positive
+    /// semidefinite away from a minimum.
     pub curvature: CurvatureProduct,
 }
 

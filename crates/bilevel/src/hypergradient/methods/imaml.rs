@@ -1,12 +1,12 @@
-//! Implicit MAML: λ is where the inner loop starts, and what a proximal term pulls it back to.
+//! Implicit MAML: λ is the start of the inner loop, and the centre of a proximal term.
 //!
 //!   θ⁰ = λ,  θ ← θ − γ·\[∇θL_T(θ) + ρ·(θ − λ)\], T times
 //!   (I + H/ρ)·g = f_θ, by i iterations of conjugate gradients from 0
 //!   h = f_λ + g − gᵀ·C/ρ
 //!
-//! H and C belong to the user's inner loss, without the proximal term. The last term is there only where that loss itself
-//! depends on λ, which it does not in the usual setting. Where several tasks train side by side, each from a copy of λ and held near
-//! it, g is the sum over the tasks: a solve for all of them at once.
+//! H and C belong to the user's inner loss, without the proximal term. The last term appears only if that loss itself
+//! depends on λ, which it usually does not. If several tasks train side by side, each from a copy of λ and held near
+//! it, g is the sum over the tasks: one solve for all of them.
 
 use crate::hypergradient::parts::combination::{Combination, NamedCombination, Solver};
 use crate::hypergradient::parts::implicit::CurvatureProduct;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
 ///
-/// It applies where θ⁰ is λ, or copies of λ for tasks side by side. The inner loop always starts at λ, whatever θ is in the state; the inner loss reported is
-/// without the proximal term.
+/// It applies if θ⁰ is λ, or copies of λ for tasks side by side. The inner loop always starts at λ and ignores the
+/// state's θ; the reported inner loss excludes the proximal term.
 ///
 /// ```
 /// use bilevel::methods::Imaml;
@@ -42,8 +42,8 @@ pub struct Imaml {
     pub rho: f64,
     /// Iterations i of conjugate gradients, at least 1.
     pub iterations: usize,
-    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
-    /// where θ is at no minimum either.
+    /// The matrix of the linear system: the Hessian (the default), or the Gauss-Newton matrix, which stays positive
+    /// semidefinite away from a minimum.
     pub curvature: CurvatureProduct,
 }
 

@@ -7,9 +7,9 @@
 //! backward, up to O(γ). One reverse pass over ⟨∇θL_T, z⟩ gives H·z and zᵀ·C together. Dropping −γ·H·z gives back
 //! essentially the recursion of HPO-SGLD.
 //!
-//! Where training is chaotic, products of (I − γH) grow and there is no hypergradient to find: z then leaves its trust region
-//! (`trust_region.rs`) and is reset, and the growth that was measured on the way (`growth.rs`) becomes a warning. With
-//! a `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
+//! If training is chaotic, products of (I − γH) grow and there is no hypergradient to find. z then leaves its trust
+//! region (`trust_region.rs`) and is reset, and the measured growth (`growth.rs`) becomes a warning. With a `horizon`
+//! of K steps z also decays, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
 use crate::hypergradient::parts::trust_region::TrustRegion;
 use crate::hypergradient::parts::{effective_samples, trust_region};
@@ -27,10 +27,10 @@ pub struct LangevinAdjoint {
     pub warm: bool,
     /// Take f_θ at every step (the default), or once, at the first θ.
     pub outer_every_step: bool,
-    /// Reset z where it leaves the region that contraction keeps it in (the default). It changes no bit where training
-    /// contracts, and keeps z bounded where there is no hypergradient.
+    /// Reset z if it leaves the region that contraction keeps it in (the default). This changes no bit if training
+    /// contracts, and keeps z bounded if there is no hypergradient.
     pub trust: bool,
-    /// Steps after which z forgets, K: z is multiplied by 1 − 1/K at every step, which biases the hypergradient as if every
+    /// The horizon K, in steps: z is multiplied by 1 − 1/K at every step, which biases the hypergradient as if every
     /// curvature were 1/(γK) larger. 0, the default, is never; otherwise at least 2.
     pub horizon: usize,
 }
@@ -42,12 +42,13 @@ impl Default for LangevinAdjoint {
 }
 
 impl LangevinAdjoint {
-    /// What is left of z after a step, but for the curvature.
+    /// The factor by which z decays in a step, apart from the curvature.
     fn kept(&self) -> f64 {
         if self.horizon == 0 { 1.0 } else { 1.0 - 1.0 / self.horizon as f64 }
     }
 
-    /// True where f is known at every step, and at enough of them to say how many of its values are independent.
+    /// Returns true if f is evaluated at every step, and at enough of them to estimate how many of its values are
+    /// independent.
     fn counts_samples(&self, inner: &InnerLoop) -> bool {
         self.outer_every_step && effective_samples::are_enough(inner.samples())
     }
@@ -123,7 +124,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let z = trace.inputs_like("z", theta);
     let h = trace.inputs_like("h", lambda);
-    // What is averaged starts again after the burn-in.
+    // Averages start again after the burn-in.
     let sums = carried_from(inner.burn_in, h.clone(), step);
     let gamma = trace.steps();
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
@@ -167,7 +168,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     Routine::new(&builder.build()?, session)
 }
 
-/// z and the radius of its region, zeros at first: what the state keeps warm.
+/// z and the radius of its region, initially zero, kept in the state.
 fn memory(state: &mut State, executor: &dyn Executor) -> Result<(Leaves, Leaves)> {
     if state.memory.is_empty() {
         let radius = executor.buffer(&trust_region::radius())?;

@@ -4,16 +4,15 @@
 //!   D = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)        all at the same (λ, θ, v), T times
 //!   h ← (1 − w)·h + w·D                                             once, with D of the last step
 //!
-//! θ, v and h are kept from one hypergradient to the next; h starts at 0, so that the first directions are short. What is handed
-//! to the outer optimizer is h. At a λ that does not move it is exact once θ, v and h have settled.
+//! θ, v and h are kept from one hypergradient to the next; h starts at 0, so the first directions are short. The outer
+//! optimizer receives h. At a fixed λ it is exact once θ, v and h have settled.
 
 use crate::hypergradient::parts::single_loop::SingleLoop;
 use crate::hypergradient::vocabulary::*;
 
 /// Settings of MA-SOBA.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::MaSoba;

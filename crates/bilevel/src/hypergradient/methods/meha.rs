@@ -1,5 +1,5 @@
 //! MEHA (Liu, Liu, Yao, Zeng and Zhang, "Moreau envelope for nonconvex bi-level optimization: a single-loop and
-//! Hessian-free solution strategy", ICML 2024): descent on f plus a penalty on how far the inner loss is above its
+//! Hessian-free solution strategy", ICML 2024): descent on f plus a penalty on the gap between the inner loss and its
 //! Moreau envelope.
 //!
 //!   w ← w − γ·(∇θL_T(λ, w) + ρ·(w − θ))                              towards the proximal point of θ
@@ -7,13 +7,12 @@
 //!   θ ← θ − γ·(f_θ(λ, θ)/c + ∇θL_T(λ, θ) − ρ·(θ − w))                with the new w as well
 //!   c = c₀·(k + 1)ᵖ in the k-th hypergradient, counted from 0
 //!
-//! It takes no product with a Hessian, and T such steps for a hypergradient, with h of the last; T = 1 in the
-//! published method. **It prescribes how λ, θ and w move together, and h is c times its direction of λ**: what the
-//! outer optimizer is handed, in the units of a hypergradient. In the publication θ moves after λ, by the slopes at the
-//! new λ, and here before it, by those at the old one. θ, w and k are kept. At a λ and c that do not move, h
-//! settles at the exact derivative of min over θ of f + c·(L_T − envelope), which is O(1/c) away from the
-//! hypergradient. At a λ that moves, c multiplies how far training lags behind: with a large penalty take many steps,
-//! or an outer rate well below 1/c.
+//! Needs no product with a Hessian, and T such steps for a hypergradient, with h of the last; the published method has
+//! T = 1. **Prescribes how λ, θ and w move together, and h is c times its direction of λ**, in the units of a
+//! hypergradient. In the publication θ moves after λ, by the slopes at the new λ, and here before it, by those at the
+//! old one. θ, w and k are kept. At a fixed λ and c, h settles at the exact derivative of min over θ of f + c·(L_T −
+//! envelope), which is O(1/c) away from the hypergradient. While λ moves, c multiplies the lag of training: with a
+//! large penalty use many steps, or an outer rate well below 1/c.
 
 use crate::hypergradient::parts::penalty::{Slopes, carry, inner_by_lambda};
 use crate::hypergradient::vocabulary::*;
@@ -21,8 +20,8 @@ use crate::inner::walk::Start;
 
 /// Settings of MEHA.
 ///
-/// It takes the minimum of the inner loss for what training leads to, and so sees nothing of a θ⁰ that depends on λ: it is refused
-/// where λ acts through θ⁰ alone.
+/// Assumes that training reaches the inner minimum, so it ignores a θ⁰ that depends on λ; refused if λ acts only
+/// through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Meha;

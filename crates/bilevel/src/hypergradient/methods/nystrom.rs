@@ -7,16 +7,15 @@
 //!   h = f_λ − qᵀ·C
 //!
 //! The k × k system is solved on the host in 64-bit floats, with full pivoting; directions in which it is singular are left out. With
-//! all columns it is (H + ρI)⁻¹, exactly. With fewer it is biased by what they leave out of H, which ρ stands in for, and which is
-//! little where H has few large eigenvalues; unlike an iteration it cannot diverge.
+//! all columns it is (H + ρI)⁻¹, exactly. With fewer it is biased by the part of H that they miss, which ρ replaces,
+//! and which is small if H has few large eigenvalues. Unlike an iteration, it cannot diverge.
 
 use crate::hypergradient::parts::combination::{Combination, NamedCombination, Solver};
 use crate::hypergradient::vocabulary::*;
 
 /// Settings of implicit differentiation with a Nyström approximation.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Nystrom;
@@ -35,7 +34,7 @@ use crate::hypergradient::vocabulary::*;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Nystrom {
-    /// Columns k of the Hessian, at least 1; all of them where θ has fewer numbers.
+    /// Columns k of the Hessian, at least 1; all of them if θ has fewer elements.
     pub columns: usize,
     /// ρ, added to every eigenvalue, above 0.
     pub regularisation: f64,

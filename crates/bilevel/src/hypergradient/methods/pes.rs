@@ -4,12 +4,12 @@
 //!   every hypergradient is one window of K steps, and W windows are a training
 //!   z ~ N(0, I),   a ← a + z,   θ± ← K steps from θ± at λ ± σz        for each of N pairs, which keep a and θ± between windows
 //!   h = mean over pairs of a·\[f(θ⁺) − f(θ⁻)\]/(2σ)
-//!   after W windows all θ go back to where training began, and a to 0
+//!   after W windows all θ return to the start of training, and a to 0
 //!
-//! The sum a over the perturbations of all windows so far credits f with what λ did in earlier ones, which evolutionary search that
-//! starts each window from one θ misses. The mean of h over the windows of a training is an unbiased estimate of the derivative of
-//! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative with
-//! respect to λ. Its variance grows with the number of windows.
+//! The sum a over the perturbations of all windows so far accounts for the effect of λ in earlier windows, which
+//! evolutionary search from one θ per window misses. Averaged over the windows of a training, h is an unbiased estimate
+//! of the derivative of f, averaged over the ends of the windows and smoothed by σ, if λ is fixed. It needs no
+//! derivative with respect to λ. Its variance grows with the number of windows.
 
 use crate::hypergradient::methods::es::{directions, ending_program, move_program, sums};
 use crate::hypergradient::parts::warm::{Kept, each};
@@ -59,7 +59,7 @@ struct Prepared {
     moving: Routine,
     gather: Routine,
     ending: Routine,
-    /// θ where training began, θ± of all pairs, a of all pairs, and the windows so far.
+    /// θ at the start of training, θ± of all pairs, a of all pairs, and the windows so far.
     warm: Warm<4>,
 }
 
@@ -134,7 +134,7 @@ fn gather_program(session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
-    /// f after one window from this θ, which is left where it ends.
+    /// f after one window from this θ, which is left at its end.
     fn window(&mut self, lambda: &Leaves, theta: &Leaves, (key, gamma): (Key, f64)) -> Result<f64> {
         self.inner.place(&mut self.forward, gamma)?;
         self.forward.bind_point(lambda, theta, key)?;
@@ -144,7 +144,7 @@ impl Prepared {
         self.outer.number("outer")
     }
 
-    /// Puts all θ where a training begins.
+    /// Resets all θ to the start of a training.
     fn begin(&self, state: &State, kept: &Kept<4>, origin: &Leaves) -> Result<()> {
         let [_, pairs, a, _] = &kept.groups;
         state.theta.copy_from(origin)?;

@@ -1,9 +1,9 @@
-//! Reptile: the learned initialisation moves towards where training ends.
+//! Reptile: the learned initialisation moves towards the end of training.
 //!
 //!   h = λ − θᵀ,   θ⁰ = λ,      so that λ ← λ − β·h is λ + β·(θᵀ − λ)
 //!
-//! Where several tasks train side by side, each from a copy of λ, θᵀ is the mean of where they end. No derivative of f is taken; f is
-//! only looked at.
+//! If several tasks train side by side, each from a copy of λ, θᵀ is the mean of their final parameters. No derivative
+//! of f is taken; f is only reported.
 
 use crate::hypergradient::vocabulary::*;
 use crate::inner::walk::{Start, not_applicable, starts_at_copies_of_lambda};

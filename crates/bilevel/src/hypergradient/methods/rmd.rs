@@ -13,7 +13,7 @@ use crate::inner::growth;
 use crate::inner::walk::{SLOTS, Start, add_through_start, outer_gradient, through_start};
 use bilevel_graph::{gradient, vjp};
 
-/// What reverse mode keeps of the inner loop.
+/// The storage of the inner loop in reverse mode.
 ///
 /// ```
 /// use bilevel::InnerLoop;
@@ -29,11 +29,11 @@ pub enum Storage {
     /// Every θ: memory O(T).
     #[default]
     All,
-    /// A θ at every √T-th step, and between two of them the steps being walked back, which are run again: memory O(√T),
-    /// less than twice the inner gradients, the same result to the bit.
+    /// A θ at every √T-th step, with the steps between two of them recomputed: memory O(√T), less than twice the inner
+    /// gradients, the same result to the bit.
     Checkpoints,
-    /// Only the last K steps are walked back, K at least 1: memory O(K), and the hypergradient leaves out what came before,
-    /// θ⁰(λ) with it. K of T or more is everything.
+    /// Only the last K steps are differentiated, K at least 1: memory O(K). The hypergradient ignores the earlier steps
+    /// and θ⁰(λ). K of T or more is exact.
     Truncated(usize),
 }
 
@@ -58,7 +58,7 @@ pub enum Storage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rmd {
-    /// What is kept of the inner loop.
+    /// The storage of the inner loop.
     pub storage: Storage,
 }
 
@@ -90,7 +90,7 @@ pub struct PreparedRmd {
     /// θ at the first step of every stretch, and at every step of the stretch being walked back.
     marks: Vec<Leaves>,
     tape: Vec<Leaves>,
-    /// θ and what the optimizer remembers, on the walk forward.
+    /// θ and the optimizer's state in the forward pass.
     work: Leaves,
 }
 
@@ -158,8 +158,8 @@ impl Method for Rmd {
     }
 }
 
-/// One step back through θ and what the optimizer remembers: with Φ the step, (h, a, b) ← (h, 0, 0) + (a, b)ᵀ·∂Φ/∂(λ, θ, slots).
-/// For plain descent that is h ← h − γ·aᵀ·C, a ← a − γ·H·a.
+/// One backward step through θ and the optimizer's state: with Φ the step, (h, a, b) ← (h, 0, 0) + (a, b)ᵀ·∂Φ/∂(λ, θ,
+/// slots). For plain descent that is h ← h − γ·aᵀ·C, a ← a − γ·H·a.
 fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -189,7 +189,7 @@ fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     Routine::new(&builder.build()?, session)
 }
 
-/// θ and what the optimizer remembers of it, in one list, as its parts.
+/// Splits a list into θ and the optimizer's state.
 fn parts(all: &Leaves, theta: usize) -> (Leaves, Leaves) {
     let (theta, slots) = all.split_at(theta);
     (theta.iter().cloned().collect(), slots.iter().cloned().collect())
@@ -201,8 +201,8 @@ impl PreparedRmd {
         self.marks.iter().chain(&self.tape).flat_map(|leaves| leaves.iter()).map(|leaf| leaf.byte_count()).sum()
     }
 
-    /// Fills the tape with θ of every step of a stretch, from the mark at its first; makes the last step too where θᵀ is
-    /// wanted. Returns the number of steps made.
+    /// Fills the tape with θ of every step of a stretch, from the mark at its first; also makes the last step if θᵀ is
+    /// needed. Returns the number of steps made.
     fn record(&mut self, mark: usize, from: usize, to: usize, finish: bool) -> Result<usize> {
         while self.tape.len() < to - from {
             self.tape.push(self.marks[mark].zeros_like(self.session.executor())?);
@@ -257,7 +257,7 @@ impl Estimator for PreparedRmd {
         let mut outer_loss = f64::NAN;
         self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
-        // The derivatives of f are where the walk back begins, and it continues in their place.
+        // The backward pass starts from the derivatives of f and overwrites them.
         let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.backward.bind("h", &value)?;
         self.backward.bind("a", &a)?;

@@ -2,8 +2,8 @@
 //!
 //!   h = f_λ(θᵀ) + f_θ(θᵀ)·J0
 //!
-//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left; where there is none either, it
-//! is refused.
+//! With θ⁰ = λ this is FO-MAML. If θ⁰ does not depend on λ, only the direct term f_λ is left; without that too, it is
+//! refused.
 
 use crate::hypergradient::paths::Path;
 use crate::hypergradient::vocabulary::*;
@@ -58,7 +58,7 @@ impl Method for RmdFo {
     }
 
     fn claims(&self) -> Claims {
-        // Exact where the second-order terms that it drops vanish.
+        // Exact if the dropped second-order terms vanish.
         Claims { training: true, only: Some(Condition::StraightInnerLoss), ..Claims::default() }
     }
 }

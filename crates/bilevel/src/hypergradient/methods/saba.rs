@@ -1,16 +1,16 @@
 //! SABA (Dagréou, Ablin, Vaiter and Moreau, "A framework for bilevel optimization that enables stochastic and global variance
-//! reduction algorithms", NeurIPS 2022): SOBA with a table of what every minibatch last said.
+//! reduction algorithms", NeurIPS 2022): SOBA with a table of the last estimate of every minibatch.
 //!
 //!   q̂ = q_i(λ, θ, v) − table_i + mean of table,   table_i ← q_i(λ, θ, v)        for each q of the five below, as in SAGA
 //!   mean ← mean + (q_i − table_i)/n                                            with n rows, of which a step touches one
 //!   inner minibatch i: ∇θL_T, H·v and vᵀ·C;   outer minibatch j: f_θ and f_λ
 //!   h = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)                 all from the q̂, T times
 //!
-//! The first hypergradient fills the table, with a look at every minibatch. As λ, θ and v settle so does the table, and the variance of
-//! the estimates goes to 0 with a step that stays what it is, which that of SOBA does not. θ, v and the table are kept: as many of θ
-//! and λ as there are minibatches. A mean that is carried along collects rounding, which would be a bias: it is taken from the whole
-//! table again after as many steps as there are minibatches of both losses, so that the work of a step is still that of a few rows.
-//! It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+//! The first hypergradient fills the table from every minibatch. As λ, θ and v settle, so does the table, and the
+//! variance of the estimates goes to 0 at a constant step, unlike that of SOBA. θ, v and the table are kept: one θ and
+//! λ per minibatch. A running mean accumulates rounding, which would be a bias. It is recomputed from the whole table
+//! after as many steps as both losses have minibatches, so the cost of a step is still that of a few rows. It applies
+//! if both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
 
 use crate::hypergradient::parts::minibatches::Minibatches;
 use crate::hypergradient::parts::penalty::carry;
@@ -20,8 +20,7 @@ use crate::inner::walk::Start;
 
 /// Settings of SABA.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Saba;
@@ -55,7 +54,7 @@ struct Prepared {
     tables: [MemoryTable; 2],
 }
 
-/// The groups of the memory after v, and of what the programs carry: by the minibatches of the inner and of the outer loss.
+/// The groups of the memory after v, which the programs carry: by the minibatches of the inner and of the outer loss.
 const TABLES: [&str; 5] = ["slope", "hessian", "mixed", "f_theta", "f_lambda"];
 /// How many of them are the inner loss's.
 const INNER: usize = 3;
@@ -125,8 +124,8 @@ fn table_of(graph: &Graph, name: &str, leaf: usize, like: Tensor, rows: usize) -
     graph.input(format!("{name}.{leaf}"), [vec![rows], like.shape()].concat(), like.dtype())
 }
 
-/// Enters what the minibatches with the numbers `batch.0` and `batch.1` say into the tables; where θ and v move, it is with what
-/// the tables and their means make of it, and h is an output.
+/// Enters the estimates of the minibatches `batch.0` and `batch.1` into the tables. If θ and v move, they use the
+/// variance-reduced estimates, and h is an output.
 fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves: bool) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;

@@ -1,13 +1,13 @@
-//! SAMA (Choe, Mehta, Ahn, Neiswanger, Xie, Strubell and Xing, "Making scalable meta learning practical", NeurIPS 2023): gradients
-//! alone, with the inverse Hessian taken for 1 and the optimizer of the inner loop taken into account.
+//! SAMA (Choe, Mehta, Ahn, Neiswanger, Xie, Strubell and Xing, "Making scalable meta learning practical", NeurIPS
+//! 2023): gradients alone, with the identity for the inverse Hessian, and with the optimizer of the inner loop.
 //!
 //!   θ ← θ − u(∇θL_T(θ)), T times              u is γ times the direction of the inner optimizer
-//!   v = (∂u/∂g)ᵀ·f_θ                           g the gradient at the last θ, u with what the optimizer remembers there
+//!   v = (∂u/∂g)ᵀ·f_θ                           g the gradient at the last θ, u with the optimizer's state there
 //!   h = f_λ − \[∂λL_T(θ + εv) − ∂λL_T(θ − εv)\]/(2ε),   ε = radius/‖v‖
 //!
-//! The quotient stands for vᵀ·C: it is exact where ∂λL_T is quadratic in θ, and O(radius²) off elsewhere. It takes no product with a
-//! Hessian. What it approximates is the derivative through one more step of training, f_λ − f_θᵀ·(∂u/∂g)·C: the indirect term is
-//! about γ times the curvature of what it should be, and turned where curvatures differ.
+//! The quotient approximates vᵀ·C: it is exact if ∂λL_T is quadratic in θ, otherwise O(radius²) off. It needs no
+//! product with a Hessian. It approximates the derivative through one more step of training, f_λ − f_θᵀ·(∂u/∂g)·C. The
+//! indirect term is too small by a factor of about γ times the curvature, and rotated if curvatures differ.
 
 use crate::compiled::trace::as_variables;
 use crate::hypergradient::vocabulary::*;
@@ -16,8 +16,7 @@ use bilevel_graph::{gradient, vjp};
 
 /// Settings of SAMA.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Sama;
@@ -86,12 +85,12 @@ impl Method for Sama {
     }
 
     fn claims(&self) -> Claims {
-        // Exact where 1/γ is every curvature, so that one step of training is all of it.
+        // Exact if every curvature is 1/γ, so that training converges in one step.
         Claims { minimum: true, only: Some(Condition::OneCurvature), ..Claims::default() }
     }
 }
 
-/// v from `f_theta`: the step differentiated by its gradient, which counts as a variable of its own.
+/// v from `f_theta`: the step differentiated by its gradient, which counts as an independent variable.
 fn adapting_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -152,7 +151,7 @@ impl Estimator for Prepared {
         self.difference.bind_point(lambda, theta, key)?;
         self.difference.bind("direct", &direct)?;
         self.difference.bind("v", &v)?;
-        // Where v is 0 nothing moves, however long ε is.
+        // If v is 0, ε has no effect.
         self.difference.set_numbers("epsilon", [if size == 0.0 { 1.0 } else { self.radius / size }])?;
         let value = self.difference.fresh_outputs("h")?;
         self.difference.run(self.inner.last())?;

@@ -5,8 +5,9 @@
 //!   every p steps: D of all minibatches;   else D ← D + D_ij(u) − D_ij(u of the step before), with one draw of minibatches i and j
 //!   h = D_λ,   θ ← θ − γ·D_θ,   v ← v − γ·D_v,   T times
 //!
-//! It needs no table: what is kept are θ, v, D and u of the step before. As λ, θ and v settle, differences go to 0 and with them the
-//! variance of the estimates. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+//! It needs no table, only θ, v, D and u of the step before. As λ, θ and v settle, differences go to 0 and with them
+//! the variance of the estimates. It applies if both losses draw their rows from [epochs](crate::Scope::epochs), or
+//! draw nothing.
 
 use crate::hypergradient::parts::minibatches::Minibatches;
 use crate::hypergradient::parts::penalty::carry;
@@ -16,8 +17,7 @@ use crate::inner::walk::Start;
 
 /// Settings of SRBA.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::Srba;
@@ -97,7 +97,7 @@ impl Method for Srba {
     }
 }
 
-/// Adds `weight.0` times what the minibatch `batch.0` of one loss says to D; the loss itself is an output.
+/// Adds `weight.0` times the estimate of the minibatch `batch.0` of one loss to D; the loss itself is an output.
 fn part_program(session: &Session, inner: bool) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -139,7 +139,7 @@ fn moving_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
-    /// Adds this factor times what a minibatch of each loss says at (λ, θ, v); one that is not asked for says nothing.
+    /// Adds this factor times the estimate of a minibatch of each loss at (λ, θ, v); `None` adds nothing.
     fn add(&mut self, at: [&Leaves; 3], batches: [Option<usize>; 2], weights: [f64; 2]) -> Result<()> {
         let [lambda, theta, v] = at;
         for ((routine, batch), weight) in [&mut self.by_inner, &mut self.by_outer].into_iter().zip(batches).zip(weights)

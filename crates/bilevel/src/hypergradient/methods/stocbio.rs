@@ -5,9 +5,9 @@
 //!   r_0 = f_θ,   r_j = (I − α·H_j)·r_{j−1},   p = α·Σ over j = 0 … i of r_j        H_j with the draw of step T + j
 //!   h = f_λ − pᵀ·C                                                               f_λ, f_θ and C with that of step T
 //!
-//! Factors of independent draws multiply to the product of their means, so p is an unbiased estimate of the truncated series of the
-//! whole inner loss, which one draw for all factors, as in [`IftNeumann`](crate::methods::IftNeumann), is not. Without minibatches both are the
-//! same. It is biased by what the series leaves out, (I − αH)^(i+1).
+//! Factors of independent draws multiply to the product of their means, so p is an unbiased estimate of the truncated
+//! series of the whole inner loss. A single draw for all factors, as in [`IftNeumann`](crate::methods::IftNeumann), is
+//! not. Without minibatches both are the same. Its bias is the remainder of the series, (I − αH)^(i+1).
 
 use crate::hypergradient::parts::combination::{Combination, NamedCombination, Solver};
 use crate::hypergradient::scale::Scale;
@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of stocBiO.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::StocBio;
@@ -35,7 +34,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StocBio {
-    /// α, above 0; the series converges where α × the largest curvature is below 2.
+    /// α, above 0; the series converges if α × the largest curvature is below 2.
     pub alpha: f64,
     /// Terms i after the first.
     pub terms: usize,

@@ -1,23 +1,22 @@
 //! V-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
-//! plus a penalty on how far the inner loss is from its least value.
+//! plus a penalty on the gap between the inner loss and its least value.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ), T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)        both at the same y
 //!
-//! It takes no product with a Hessian. θ and y are kept from one hypergradient to the next; θ is what training alone
-//! leads to, and y, which the outer loss pulls at, is the published method's own parameters. λ and y are meant to move
-//! together: what is published is a step along (h, f_θ + σ·∇θL_T), of which the outer optimizer takes the part of λ,
-//! and y here one of γ/σ. Where both have settled h is the exact derivative of min over y of f + σ·(L_T − min L_T):
-//! its bias is O(1/σ). At a λ that moves, σ multiplies how far training lags behind: with a large penalty take many
-//! steps, or an outer rate well below 1/σ.
+//! Needs no product with a Hessian. θ and y are kept from one hypergradient to the next; θ is the result of training
+//! alone, and y, which the outer loss also acts on, are the published method's parameters. λ and y are meant to move
+//! together: the published step is along (h, f_θ + σ·∇θL_T). The outer optimizer applies the part of λ, and y moves
+//! here by γ/σ. Once both have settled, h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is
+//! O(1/σ). While λ moves, σ multiplies the lag of training: with a large penalty use many steps, or an outer rate well
+//! below 1/σ.
 
 use crate::hypergradient::parts::penalty::{Pace, Penalised};
 use crate::hypergradient::vocabulary::*;
 
 /// Settings of V-PBGD.
 ///
-/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
-/// through θ⁰ alone.
+/// Assumes that θ minimises the inner loss, so it ignores a θ⁰ that depends on λ; refused if λ acts only through θ⁰.
 ///
 /// ```
 /// use bilevel::methods::VPbgd;

@@ -5,7 +5,8 @@
 //!   h = f_λ − qᵀ·C
 //!
 //! H is the Hessian or the Gauss-Newton matrix. With a proximal term (ρ/2)·‖θ−θ⁰(λ)‖² in the inner loop, A = I + (H + reg·I)/ρ and
-//! h = f_λ + qᵀ·J0 − qᵀ·C/ρ, with J0 = ∂θ⁰/∂λ. What is kept from one hypergradient to the next is q of a warm start, and k of a tolerance.
+//! h = f_λ + qᵀ·J0 − qᵀ·C/ρ, with J0 = ∂θ⁰/∂λ. A warm start keeps q from one hypergradient to the next, and a tolerance
+//! keeps k.
 //!
 //! Every published method of this kind is a name for a combination ([`NamedCombination`]): its file has its formula and its settings.
 
@@ -46,7 +47,7 @@ pub enum Solver {
         /// Whether the sum is multiplied by α, as the inverse needs.
         final_alpha: bool,
     },
-    /// The same series with a draw of its own for the H of every factor.
+    /// The Neumann series with a separate draw for the H of every factor.
     StochasticNeumann {
         /// The step α, above 0.
         alpha: f64,
@@ -128,7 +129,7 @@ pub struct Combination {
     /// The matrix that stands for the curvature in the linear system.
     #[serde(default)]
     pub curvature: CurvatureProduct,
-    /// ρ of a proximal term that holds θ near λ, where training starts; with conjugate gradients.
+    /// ρ of a proximal term that holds θ near λ, the start of training; with conjugate gradients.
     #[serde(default)]
     pub proximal: Option<f64>,
 }
@@ -140,7 +141,7 @@ impl Combination {
         Combination { solver, warm_start: false, tolerance: None, curvature, proximal: None }
     }
 
-    /// Refuses numbers outside their range, and what the solver cannot be combined with.
+    /// Refuses numbers outside their range, and combinations that the solver does not support.
     fn check(&self, inner: &InnerLoop) -> Result<()> {
         match self.solver {
             Solver::ConjugateGradients { iterations, regularisation } => {
@@ -155,7 +156,7 @@ impl Combination {
                 positive("alpha", alpha)?;
                 count("terms", terms, 0)?;
             }
-            // Every term is a step of its own, after those of the inner loop.
+            // Every term is a separate step, after those of the inner loop.
             Solver::StochasticNeumann { alpha, terms } => {
                 positive("alpha", alpha)?;
                 count("terms", terms.saturating_add(inner.steps).saturating_add(1), 0)?;
@@ -220,7 +221,7 @@ impl Combination {
         })
     }
 
-    /// What the combination asks of the inner loop.
+    /// The use that the combination makes of the inner loop.
     fn loop_use(&self) -> LoopUse {
         let noise = match self.solver {
             Solver::StochasticNeumann { .. } | Solver::Nystrom { .. } => Noise::Never,
@@ -242,8 +243,8 @@ impl Combination {
         }
     }
 
-    /// Where it is correct: at the minimum that it assumes, on a draw of rows if products of independent draws are averaged, and with
-    /// columns of H if these are all of them, as ρ goes to 0.
+    /// Correct at the minimum that it assumes. With random rows it averages products of independent draws; with columns
+    /// of H it needs all of them, as ρ goes to 0.
     fn claims(&self) -> Claims {
         let averages = match self.solver {
             Solver::StochasticNeumann { .. } => true,

@@ -2,8 +2,8 @@
 //!
 //!   ESS = M·(1 − ρ)/(1 + ρ),   ρ the correlation of f at neighbouring steps
 //!
-//! It takes f for a first-order autoregression, which costs a few scalar operations per step and no memory. f is centred by
-//! a value it had before, so that a large f costs no digits.
+//! Models f as a first-order autoregression, which costs a few scalar operations per step and no memory. f is centred
+//! by an earlier value, so that a large f costs no digits.
 
 use crate::hypergradient::vocabulary::*;
 use bilevel_graph::ProgramBuilder;
@@ -15,7 +15,7 @@ const GROUP: &str = "samples";
 /// With fewer samples than this a correlation says nothing.
 const FEWEST: usize = 20;
 
-/// True where [`read`] can say anything of this many samples; with fewer the sums need not be carried.
+/// Returns true if [`read`] needs no more than this many samples; with fewer the sums need not be carried.
 ///
 /// ```
 /// use bilevel::parts::effective_samples::are_enough;
@@ -70,8 +70,8 @@ pub fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
     routine.set_numbers(GROUP, [centre, 0.0, 0.0, 0.0, 0.0])
 }
 
-/// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary or there are few. Of a chain
-/// that is short beside its own memory it is an upper estimate: what varies slowly looks constant.
+/// The effective number of `kept` samples, between 1 and all of them; `None` if f did not vary or there are few. For a
+/// chain that is short compared with its memory it is an upper estimate, because slow variations look constant.
 pub fn read(routine: &mut Routine, kept: usize) -> Result<Option<f64>> {
     let [_, _, sum, squares, products] = routine.carried_numbers(GROUP)?;
     Ok(effective(sum, squares, products, kept as f64))

@@ -1,8 +1,8 @@
-//! What the implicit methods share: the inner loop, the outer derivatives where it ends, and the product that follows the
-//! linear solve.
+//! Shared parts of the implicit methods: the inner loop, the outer derivatives at its end, and the product that follows
+//! the linear solve.
 //!
-//! Every derivative of one hypergradient is taken with the draw of step T, one past the inner loop's steps 0 … T−1, so that
-//! all products of a solve see the same minibatch and noise, and none that the inner loop saw.
+//! Every derivative of one hypergradient uses the draw of step T, one past the inner loop's steps 0 … T−1. So all
+//! products of a solve have the same minibatch and noise, different from those of the inner loop.
 
 use crate::compiled::norms::square_norm;
 use crate::hypergradient::vocabulary::*;
@@ -14,7 +14,7 @@ pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
     graph.scalar(inner.steps as f64, DType::I32)
 }
 
-/// What stands for the curvature of the inner loss in a linear solve.
+/// The curvature matrix of the inner loss in a linear solve.
 ///
 /// ```
 /// use bilevel::methods::{CurvatureProduct, IftCg};
@@ -25,12 +25,12 @@ pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum CurvatureProduct {
-    /// H = ∂²L_T/∂θ² itself: exact, and positive only where θ is at a minimum.
+    /// H = ∂²L_T/∂θ² itself: exact, and positive only if θ is at a minimum.
     #[default]
     Hessian,
-    /// The Gauss-Newton matrix of the inner loss ([`GaussNewton`]), which leaves the curvature of the model out: positive semidefinite
-    /// for a loss that is convex in the outputs of its model, and equal to H where the model is linear or fits without an error.
-    /// Elsewhere the hypergradient is biased by what is left out.
+    /// The Gauss-Newton matrix of the inner loss ([`GaussNewton`]), which omits the curvature of the model. It is
+    /// positive semidefinite for a loss that is convex in the outputs of its model, and equal to H if the model is
+    /// linear or fits without an error. Otherwise the omitted part biases the hypergradient.
     GaussNewton,
 }
 
@@ -50,7 +50,7 @@ impl CurvatureProduct {
         Ok(or_zeros(product, &trace.theta))
     }
 
-    /// True where the matrix is positive semidefinite by construction, wherever θ is.
+    /// Returns true if the matrix is positive semidefinite by construction, for every θ.
     ///
     /// ```
     /// use bilevel::methods::CurvatureProduct;
@@ -86,13 +86,13 @@ pub struct Ending {
     pub proximal: Option<f64>,
 }
 
-/// Where a hypergradient is taken, and the outer derivatives there.
+/// The point of a hypergradient, and the outer derivatives there.
 pub struct Point {
     /// λ.
     pub lambda: Leaves,
-    /// θ where the inner loop ended.
+    /// θ at the end of the inner loop.
     pub theta: Leaves,
-    /// The key of what is random.
+    /// The key of the random draws.
     pub key: Key,
     /// f_λ.
     pub direct: Leaves,
@@ -162,7 +162,7 @@ impl Implicit {
         })
     }
 
-    /// Runs the inner loop from the state's θ with steps of γ, and takes the outer derivatives where it ends.
+    /// Runs the inner loop from the state's θ with steps of γ, and evaluates the outer derivatives at its end.
     pub fn descend(&mut self, state: &State, key: Key, gamma: f64) -> Result<Point> {
         Ok(self.descend_to(state, key, gamma, None)?.0)
     }

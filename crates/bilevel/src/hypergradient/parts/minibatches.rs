@@ -1,8 +1,8 @@
-//! Losses as means over fixed minibatches, by their numbers: what variance reduction works on.
+//! Losses as means over fixed minibatches, by their numbers, for variance reduction.
 //!
 //! A loss that draws its rows from [epochs](crate::Scope::epochs) has, with one key for all hypergradients, the same minibatch at the
-//! same step. The methods here take the steps 0 … n−1 of such a key for the numbers of n minibatches whose mean is the loss on all
-//! rows, and draw those numbers from the key of the hypergradient.
+//! same step. The steps 0 … n−1 of such a key number n minibatches, whose mean is the loss on all rows. Methods draw
+//! these numbers from the key of the hypergradient.
 
 use crate::compiled::purpose::Purpose;
 use crate::hypergradient::paths::{Path, must_see};
@@ -20,7 +20,8 @@ pub(crate) struct Minibatches {
 }
 
 impl Minibatches {
-    /// Of a problem; an error that says why where it has none, or where λ acts on a path that the method does not see.
+    /// The minibatches of a problem; an error with the reason if it has none, or if λ acts on a path that the method
+    /// ignores.
     pub fn of(method: &'static str, problem: &AnyProblem) -> Result<Self> {
         must_see(method, problem, |path| path != Path::Start)?;
         if problem.theta.iter().any(|(_, variable)| variable.role == Role::Statistic) {

@@ -1,4 +1,4 @@
-//! Parts that several methods are made of: solvers and their combinations, single loops, penalties, warm starts.
+//! Parts shared by several methods: solvers and their combinations, single loops, penalties, warm starts.
 
 pub(crate) mod combination;
 pub mod effective_samples;

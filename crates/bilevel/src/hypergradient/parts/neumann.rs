@@ -8,7 +8,7 @@ use crate::hypergradient::parts::implicit::{CurvatureProduct, Point};
 use crate::hypergradient::parts::solve::{LinearSolver, Richardson, Solution};
 use crate::hypergradient::vocabulary::*;
 
-/// A series that grows by more than this beyond its number of terms has left what any convergent one can be.
+/// A series that grows by more than this beyond its number of terms cannot be convergent.
 const MAX_GROWTH: f64 = 1e6;
 
 /// The series with the draw of the hypergradient.
@@ -41,7 +41,7 @@ impl LinearSolver for NeumannSeries {
         // The first term is f_θ itself, which the sum must not overwrite.
         self.sum.copy_from(&point.f_theta)?;
         self.series.solve(point, &self.sum)?;
-        // Where the series converges no partial sum is longer than its number of terms times the first.
+        // If the series converges, no partial sum is longer than its number of terms times the first.
         let growth = self.norm.of(&self.sum)? / self.norm.of(&point.f_theta)? / (self.terms + 1) as f64;
         if growth > MAX_GROWTH {
             let seen = format!("{}: the series grew {growth:.0e} times beyond its first term", self.name);

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// The solver with its programs and memory.
 pub(crate) struct NystromSolver {
     regularisation: f64,
-    /// The numbers of what is trained among all numbers of θ.
+    /// The positions of the trained elements among all elements of θ.
     trained: Vec<Range<usize>>,
     column: Routine,
     product: Routine,

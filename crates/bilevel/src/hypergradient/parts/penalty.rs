@@ -1,14 +1,14 @@
-//! What the value-function penalty methods share: beside the θ that training alone leads to, a copy y that the outer
-//! loss pulls at.
+//! Shared parts of the value-function penalty methods: θ from training alone, and a copy y that the outer loss also
+//! acts on.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ)                              towards the minimum of L_T
 //!   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)              towards the minimum of L_T + f/σ
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ))
 //!
-//! Where both have settled, h is the derivative of min over y of f + σ·(L_T − min L_T), which is O(1/σ) away from the
-//! hypergradient. There are no second derivatives in it. At a λ that moves, σ also multiplies how far y and θ lag
-//! behind: with a large penalty take many steps, or an outer rate well below 1/σ. Both losses of a step, at y and at
-//! θ, see the same draw, so that its noise cancels in the difference that σ multiplies.
+//! Once both have settled, h is the derivative of min over y of f + σ·(L_T − min L_T), which is O(1/σ) away from the
+//! hypergradient. There are no second derivatives in it. While λ moves, σ also multiplies the lag of y and θ: with a
+//! large penalty use many steps, or an outer rate well below 1/σ. Both losses of a step, at y and at θ, use the same
+//! draw, so that its noise cancels in the difference that σ multiplies.
 
 use crate::compiled::trace::as_variables;
 use crate::hypergradient::vocabulary::*;
@@ -25,7 +25,7 @@ pub(crate) enum Pace {
     Once,
 }
 
-/// Derivatives of both losses by λ and by one θ, and what statistics become.
+/// Derivatives of both losses by λ and by one θ, and the new values of statistics.
 pub(crate) struct Slopes {
     pub inner_lambda: Vec<Tensor>,
     pub inner_theta: Vec<Tensor>,
@@ -49,7 +49,7 @@ impl Slopes {
         Ok(Slopes { inner_lambda, inner_theta, outer_lambda, outer_theta, updates })
     }
 
-    /// θ after a step of γ along these directions; a statistic becomes what the inner loss says.
+    /// θ after a step of γ along these directions; a statistic becomes the value given by the inner loss.
     pub fn step(&self, trace: &Trace, theta: &[Tensor], direction: &[Tensor]) -> Vec<Tensor> {
         let one = |(i, gamma): (usize, Tensor)| match trace.problem.theta[i].1.role {
             Role::Statistic => self.updates[i].unwrap_or(theta[i]),
@@ -66,13 +66,13 @@ impl Slopes {
     }
 }
 
-/// ∂λL_T at one θ, which counts as a variable of its own.
+/// ∂λL_T at one θ, which counts as an independent variable.
 pub(crate) fn inner_by_lambda(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Vec<Tensor>> {
     let loss = trace.inner(&as_variables(theta), counter)?;
     Ok(or_zeros(gradient(loss, &trace.lambda)?, &trace.lambda))
 }
 
-/// The two descents and what they end in, compiled.
+/// The two descents and their final step, compiled.
 pub(crate) struct Penalised {
     pub inner: InnerLoop,
     pace: Pace,
@@ -98,7 +98,7 @@ impl Penalised {
         })
     }
 
-    /// Moves the state's θ, and y, and gives h with this penalty σ. Before the first hypergradient y starts where θ does.
+    /// Moves the state's θ and y, and returns h with this penalty σ. Before the first hypergradient, y starts at θ.
     pub fn advance(
         &mut self,
         state: &State,
@@ -148,7 +148,7 @@ fn both_program(session: &Session, inner: &InnerLoop) -> Result<Routine> {
     Routine::new(&carry(builder, &y, &next).build()?, session)
 }
 
-/// h, both losses at θ, and the step of y where it moves once.
+/// h, both losses at θ, and the step of y if it moves once.
 fn ending_program(session: &Session, pace: Pace) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -171,7 +171,7 @@ fn ending_program(session: &Session, pace: Pace) -> Result<Routine> {
     Routine::new(&builder.build()?, session)
 }
 
-/// Carries each of these to what it becomes.
+/// Carries each of these to its new value.
 pub(crate) fn carry<'g>(builder: ProgramBuilder<'g>, from: &[Tensor], to: &[Tensor]) -> ProgramBuilder<'g> {
     from.iter().zip(to).fold(builder, |builder, (from, to)| builder.carry(*from, *to))
 }

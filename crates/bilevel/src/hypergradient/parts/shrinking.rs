@@ -1,15 +1,15 @@
 //! An inner step that is reduced until a hypergradient exists.
 //!
-//! Where the sensitivities of a hypergradient grew without end, or burst within it, it is thrown away: θ and what the method
-//! keeps warm are put back, the inner step is reduced to one at which they would not have grown, at least by half, and the
-//! hypergradient is taken again. The step stays reduced from then on; how far is part of the state, so that a resumed run
-//! continues with it.
+//! If the sensitivities of a hypergradient grow without end, or burst within it, it is discarded. θ and the method's
+//! memory are restored, and the inner step is reduced, at least by half, to one without growth. Then the hypergradient
+//! is estimated again. The step stays reduced; its factor is part of the state, so that a resumed run continues with
+//! it.
 
 use crate::health::final_losses::FinalLosses;
 use crate::hypergradient::vocabulary::*;
 use bilevel_graph::{Buffer, Executor, Meta};
 
-/// The step is not reduced below this share of what was asked for.
+/// The step is not reduced below this share of the configured one.
 const LEAST: f64 = 1.0 / 1024.0;
 /// It becomes at most so much of itself at once.
 const AT_MOST: f64 = 0.5;
@@ -18,7 +18,7 @@ const AT_MOST: f64 = 0.5;
 pub(crate) struct Shrinking {
     estimator: FinalLosses,
     session: Session,
-    /// Where the hypergradient began.
+    /// The state before the hypergradient.
     before: Option<State>,
 }
 
@@ -28,7 +28,7 @@ impl Shrinking {
         Shrinking { estimator, session: session.clone(), before: None }
     }
 
-    /// The state as the estimator knows it, and the share of the step that is taken, which is the last of the memory's leaves.
+    /// The estimator's own state, and the share of the step, which is the last leaf of the memory.
     fn open(&self, state: &State) -> Result<(State, Buffer, f64)> {
         let executor = self.session.executor();
         let (share, memory, factor) = match state.memory.split_last() {
@@ -68,7 +68,7 @@ impl Estimator for Shrinking {
             let step = gamma * factor;
             let mut found = self.estimator.estimate(&mut within, key, step)?;
             oracles += found.oracles;
-            // Where θ itself ran away there is nothing that could have been measured.
+            // If θ itself diverged, nothing could be measured.
             let calm = match found.diagnostics.burst() {
                 true => found.diagnostics.calm_step.unwrap_or(step * AT_MOST),
                 false if !found.inner_loss.is_finite() => step * AT_MOST,

@@ -1,17 +1,18 @@
-//! What the single-loop methods share: θ and the solution v of the linear system move together, each by one step at a time.
+//! Shared parts of the single-loop methods: θ and the solution v of the linear system move together, each by one step
+//! at a time.
 //!
 //!   D_θ = ∇θL_T(λ, θ),   D_v = H·v − f_θ,   D_λ = f_λ − vᵀ·C        all at the same (λ, θ, v)
 //!   θ ← θ − γ·D_θ,   v ← v − γ·D_v
 //!
-//! One reverse pass over ⟨∇θL_T, v⟩ gives H·v and vᵀ·C. At a λ that does not move, (θ, v) settles where θ is the minimum of L_T
-//! and H·v = f_θ, and D_λ is the hypergradient.
+//! One reverse pass over ⟨∇θL_T, v⟩ gives H·v and vᵀ·C. At a fixed λ, θ settles at the minimum of L_T and v at H·v =
+//! f_θ, and D_λ is the hypergradient.
 
 use crate::hypergradient::parts::penalty::carry;
 use crate::hypergradient::vocabulary::*;
 use crate::inner::walk::Start;
 use bilevel_graph::{gradient, vjp};
 
-/// Everything the three directions are made of at one point, and what statistics become.
+/// All parts of the three directions at one point, and the new values of statistics.
 pub(crate) struct Products {
     pub slope: Vec<Tensor>,
     /// H·v.
@@ -71,7 +72,7 @@ impl SingleLoop {
         let value = self.step.fresh_outputs("h")?;
         self.step.run(0..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
-        // What only D_λ needs is computed in the last step alone.
+        // The terms of D_λ alone are computed only in the last step.
         let oracles = Oracles {
             inner_gradients: steps,
             outer_gradients: steps,

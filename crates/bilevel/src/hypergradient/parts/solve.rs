@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A solver of A·q = f_θ at a point.
 pub(crate) trait LinearSolver: Send {
-    /// The solution, from 0 or, if the solver was compiled for it, from what is in `start`, which it overwrites.
+    /// The solution, from 0 or, if the solver was compiled for it, from `start`, which it overwrites.
     fn solve_for(&mut self, point: &Point, start: Option<&Leaves>, tolerance: Option<f64>) -> Result<Solution>;
 
     /// The likely cause of a solution that is not finite.
@@ -69,10 +69,10 @@ impl LinearSolver for Richardson {
     }
 }
 
-/// What is added to every eigenvalue of H by default, the same for all methods that solve H·q = f_θ, or a comparison of them
-/// would be one of their defaults. It is nothing: any other number biases the hypergradient by an amount that depends on the
-/// scale of the inner loss, in silence, whereas a Hessian that cannot be solved with is met with a warning or an error that
-/// asks for it.
+/// The default shift of the eigenvalues of H, the same for all methods that solve H·q = f_θ, so that comparing methods
+/// does not compare defaults. It is 0: any other number silently biases the hypergradient by an amount that depends on
+/// the scale of the inner loss. A Hessian that is not positive, in contrast, causes a warning or an error that suggests
+/// a shift.
 pub(crate) const REGULARISATION: f64 = 0.0;
 
 /// The matrix A = a·H + b·I of a system.
@@ -101,11 +101,11 @@ impl Matrix {
 ///
 ///   s = rᵀr / pᵀAp,  q ← q + s·p,  r ← r − s·Ap,  p ← r + (new rᵀr / old rᵀr)·p
 ///
-/// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding beside ‖f_θ‖ the solve has arrived
-/// and stays where it is: going on would follow rounding into the directions in which A is singular. A NaN goes through.
+/// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding compared with ‖f_θ‖, the solve has
+/// converged and stops: more steps would follow rounding into the directions in which A is singular. A NaN propagates.
 ///
-/// It solves systems with a positive A. At a direction in which A is not positive it ends, before a step along it, and says so
-/// ([`Ended`]); where nothing has been solved by then, that is an error.
+/// It solves systems with a positive A. At a direction in which A is not positive it ends, before a step along it, and
+/// reports that ([`Ended`]); if nothing has been solved by then, that is an error.
 pub struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,
@@ -116,7 +116,7 @@ pub struct ConjugateGradients {
 }
 
 impl ConjugateGradients {
-    /// This many sweeps for systems with this matrix; a warm one continues from where a solve before it ended.
+    /// This many sweeps for systems with this matrix; a warm one continues from the last solution.
     pub fn new(session: &Session, inner: &InnerLoop, matrix: Matrix, sweeps: usize, warm: bool) -> Result<Self> {
         Self::with_curvature(session, inner, CurvatureProduct::Hessian, matrix, (sweeps, warm))
     }
@@ -140,7 +140,7 @@ impl ConjugateGradients {
         self.sweeps + self.residual.is_some() as usize
     }
 
-    /// The solution, from 0 or, where the solve is a warm one, from what is in `start`, which it overwrites.
+    /// The solution, from 0 or, for a warm solve, from `start`, which it overwrites.
     pub fn solve(&mut self, point: &Point, start: Option<&Leaves>) -> Result<Solution> {
         self.solve_to(point, start, (0.0, self.sweeps))
     }
@@ -222,9 +222,9 @@ impl LinearSolver for ConjugateGradients {
     }
 }
 
-/// What a solve found, and what it met on the way.
+/// The result of a solve, and how it ended.
 pub struct Solution {
-    /// The solution, in memory that the next solve overwrites where it was not given any.
+    /// The solution, in memory that the next solve overwrites unless it was given its own.
     pub q: Leaves,
     /// How it ended.
     pub ended: Ended,
@@ -235,7 +235,7 @@ pub struct Solution {
 }
 
 impl Solution {
-    /// Of a solver that makes a fixed number of products.
+    /// The result of a solver with a fixed number of products.
     pub(crate) fn after(q: Leaves, products: usize) -> Self {
         Solution { q, ended: Ended::OutOfSweeps, products, diagnostics: Diagnostics::default() }
     }
@@ -254,7 +254,7 @@ pub enum Ended {
     Arrived,
     /// The residual is at most the tolerance, or all sweeps were made.
     OutOfSweeps,
-    /// A direction was met in which A is not positive: what was solved by then is all that there is.
+    /// A direction was found in which A is not positive: only the part solved by then is available.
     NotPositive {
         /// pᵀAp/pᵀp in that direction.
         curvature: f64,
@@ -281,7 +281,7 @@ fn dot(a: &[Tensor], b: &[Tensor]) -> Option<Tensor> {
     a.iter().zip(b).map(|(a, b)| (*a * *b).sum_all()).reduce(|a, b| a + b)
 }
 
-/// a/b, and 0 where b is 0.
+/// a/b, and 0 if b is 0.
 fn quotient(a: Tensor, b: Tensor) -> Tensor {
     let nothing = b.equal(0.0);
     nothing.select(0.0, a / nothing.select(1.0, b))
@@ -297,7 +297,7 @@ fn sweep_program(session: &Session, inner: &InnerLoop, curvature: CurvatureProdu
     let product = matrix.times(curvature, inner, &trace, &p)?;
     let arrived = rr.less_equal(floor);
     let along = dot(&p, &product).unwrap_or(zero);
-    // pᵀAp/pᵀp: where it is not positive, A is not, and the solve stays where it is from then on.
+    // pᵀAp/pᵀp: if it is not positive, neither is A, and the solve stops there.
     let curvature = arrived.select(least, quotient(along, dot(&p, &p).unwrap_or(zero)));
     let least_next = least.less_equal(0.0).select(least, least.minimum(curvature));
     let stays = arrived.maximum(least_next.less_equal(0.0));

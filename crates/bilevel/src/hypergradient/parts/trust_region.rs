@@ -1,18 +1,18 @@
 //! A trust region for an adjoint that is carried along training, z ← A·z + γ·f_θ with A = I − γH.
 //!
-//! Where no A is longer than 1, no z is longer than R, the sum of all γ‖f_θ‖ since z was 0:
+//! If no A has a norm above 1, no z is longer than R, the sum of all γ‖f_θ‖ since z was 0:
 //!
 //!   ‖z⁺‖ ≤ ‖A·z‖ + γ‖f_θ‖ ≤ R + γ‖f_θ‖ = R⁺
 //!
-//! So a z that is ten times as long has met products of A that grow, and what it says of λ has drowned in them. It is begun
-//! again, at 0 with R = 0: from there on it is an adjoint of the steps since. R grows with the number of steps, as fast
-//! as a z of finite mean can never do for long, so that a chain that contracts on average leaves the region a few times
-//! at most, whatever it meets on its way, and one that contracts at every step never does.
+//! So for a z ten times as long, products of A have grown, and z no longer carries information about λ. It is reset to
+//! 0 with R = 0, and is then an adjoint of the steps since. R grows with the number of steps, eventually faster than
+//! any z with finite mean. So a chain that contracts on average leaves the region a few times at most, and one that
+//! contracts at every step never does.
 
 use crate::hypergradient::vocabulary::*;
 use bilevel_graph::{Meta, ProgramBuilder};
 
-/// The region is this many times R. It lets a chain pass through places where the inner loss curves downwards.
+/// The region is this many times R. It allows a chain to pass through regions of negative curvature.
 const SLACK: f64 = 10.0;
 /// Name of R, which lives as long as z.
 pub(crate) const RADIUS: &str = "radius";
@@ -25,7 +25,7 @@ pub(crate) struct TrustRegion {
     last: Tensor,
     exits: Tensor,
     square: Tensor,
-    /// 1 where z is inside, 0 where it is to be reset: a 64-bit scalar.
+    /// 1 if z is inside, 0 if it is to be reset: a 64-bit scalar.
     pub inside: Tensor,
 }
 

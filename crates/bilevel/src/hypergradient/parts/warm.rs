@@ -1,4 +1,4 @@
-//! What a method keeps from one hypergradient to the next: groups of leaves, one after the other in [`State::memory`].
+//! The memory of a method between hypergradients: groups of leaves, one after the other in [`State::memory`].
 //!
 //! They are zeros before the first hypergradient, and part of every checkpoint.
 
@@ -7,7 +7,7 @@ use crate::problem::variable::Variable;
 use bilevel_graph::{Executor, Meta};
 use std::sync::Arc;
 
-/// What one group looks like.
+/// The shapes of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Like {
     /// θ.
@@ -75,7 +75,7 @@ impl<const N: usize> Warm<N> {
         Warm { groups, executor: session.executor().share() }
     }
 
-    /// The groups in a state's memory, which is made where there is none yet.
+    /// The groups in a state's memory, which is created if there is none yet.
     pub fn of(&self, state: &mut State) -> Result<Kept<N>> {
         let fresh = state.memory.is_empty();
         if fresh {

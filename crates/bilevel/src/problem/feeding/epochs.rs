@@ -1,9 +1,10 @@
-//! Where a step is in the epochs: the minibatch of step t is places t·k … t·k + k−1 of all epochs, one after the other.
+//! The position of a step in the epochs: the minibatch of step t is places t·k … t·k + k−1 of all epochs, one after the
+//! other.
 //!
 //!   t·k = e·n + o:   e the number of the epoch, o the place in it
 //!
-//! t·k may be beyond what any type here can hold, so t = 2¹⁶·u + v is taken by its halves, with (2¹⁶·k) and k divided by n
-//! on the host; all that is left is below 2⁴⁸ and exact in 64-bit floats.
+//! t·k may exceed every type here, so t = 2¹⁶·u + v is split into halves, with (2¹⁶·k) and k divided by n on the host.
+//! The remaining numbers are below 2⁴⁸ and exact in 64-bit floats.
 
 use bilevel_graph::{DType, Graph, Tensor};
 
@@ -13,12 +14,12 @@ pub(crate) struct Places {
     pub epoch: Tensor,
     /// The place of each row in its epoch, in 64-bit floats.
     pub place: Tensor,
-    /// 1 for a row of the epoch after; `None` where epochs end with a minibatch.
+    /// 1 for a row of the epoch after; `None` if epochs end with a minibatch.
     pub next: Option<Tensor>,
 }
 
 impl Places {
-    /// Of a step (an i32 scalar), when minibatches of `size` are taken from `rows`, of which there are no fewer.
+    /// The position of a step (an i32 scalar), for minibatches of `size` from at least as many `rows`.
     pub fn new(graph: &Graph, step: Tensor, rows: usize, size: usize) -> Self {
         let n = rows as f64;
         let step = step.convert(DType::F64);

@@ -44,7 +44,7 @@ impl Outlet {
         }
     }
 
-    /// A ticket for the batch of this step; `None` where it lies in the buffer already.
+    /// A ticket for the batch of this step; `None` if it is already in the buffer.
     fn ask(&self, key: Key, step: u32) -> Option<Arc<Ticket>> {
         let there = self.holds.as_ref().is_some_and(|ticket| ticket.is_for(key, step));
         (!there).then(|| self.loader.ask(key, step, true))
@@ -57,8 +57,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Has the next batches read while this step of a call runs: those of the steps that follow in it, or, where a caller goes
-    /// step by step, those in the direction it goes.
+    /// Requests the next batches while this step of a call runs: those of its following steps, or, for calls of a
+    /// single step, those in the caller's direction.
     fn look_ahead(&mut self, key: Key, step: u32, steps: &Range<u32>) {
         if let At::Fixed(_) = self.at {
             return;
@@ -78,12 +78,13 @@ impl Outlet {
 }
 
 impl Feed {
-    /// `None` where nothing is read.
+    /// `None` if nothing is read.
     pub fn new(outlets: Vec<Outlet>, stop: StopSignal) -> Option<Self> {
         (!outlets.is_empty()).then_some(Feed { outlets, stop })
     }
 
-    /// The stretches of these steps that see one batch: single steps, or all where every stream is read at a fixed one.
+    /// The stretches of these steps with one batch: single steps, or all of them if every stream is read at a fixed
+    /// step.
     pub fn stretches(&self, steps: Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
         let each = self.outlets.iter().any(|outlet| outlet.at == At::Step);
         let length = if each { 1 } else { steps.end.saturating_sub(steps.start).max(1) };

@@ -1,4 +1,4 @@
-//! Whether a loss is a mean over finitely many minibatches, and over how many: what methods with variance reduction need to know.
+//! Whether a loss is a mean over finitely many minibatches, and over how many, for methods with variance reduction.
 //!
 //! Minibatches of k rows from epochs of n take n/gcd(n, k) steps to have taken every row equally often. With one key for all, that
 //! many steps, counted from 0, are a fixed set of minibatches whose mean is the loss on all rows.
@@ -19,7 +19,7 @@ impl Default for FiniteSum {
 }
 
 impl FiniteSum {
-    /// The loss does what no finite mean does.
+    /// The loss is not a finite mean.
     pub fn refuse(&mut self, why: &'static str) {
         if let FiniteSum::Of(_) = self {
             *self = FiniteSum::Not(why);

@@ -1,7 +1,7 @@
 //! A thread that reads a stream, ahead of those who need its batches.
 //!
-//! Every reader that needs a batch, now or later, holds a ticket for it. What nobody holds a ticket for any more is not
-//! read, and a batch is kept for as long as somebody holds its ticket.
+//! Every reader that needs a batch, now or later, holds a ticket for it. A batch without tickets is not read, and a
+//! batch is kept as long as one of its tickets exists.
 
 use crate::compiled::key::Key;
 use crate::outer::stopping::StopSignal;
@@ -49,7 +49,7 @@ struct Shared {
 struct Queue {
     /// To be read, the most urgent first.
     jobs: VecDeque<Weak<Ticket>>,
-    /// All tickets that somebody holds.
+    /// All tickets still in use.
     issued: Vec<Weak<Ticket>>,
     closed: bool,
 }
@@ -60,7 +60,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next ticket that somebody still holds; `None` when the loader was dropped.
+    /// The next ticket still in use; `None` if the loader was dropped.
     fn next(&self) -> Option<Arc<Ticket>> {
         let mut queue = self.queue();
         loop {
@@ -88,7 +88,7 @@ impl Loader {
             move || {
                 while let Some(ticket) = shared.next() {
                     let batch = stream.read(dtype, ticket.key, ticket.step);
-                    // Under the lock, so that nobody looks before it and waits after it.
+                    // Under the lock, so that no thread checks before it and waits after it.
                     let queue = shared.queue();
                     let _ = ticket.batch.set(batch);
                     drop(queue);
@@ -113,7 +113,7 @@ impl Loader {
         let mut queue = self.shared.queue();
         queue.issued.retain(|ticket| ticket.strong_count() > 0);
         let known = queue.issued.iter().filter_map(Weak::upgrade).find(|ticket| ticket.is_for(key, step));
-        // What failed once may go well the next time.
+        // A failed read may succeed the next time.
         let known = known.filter(|ticket| !matches!(ticket.batch.get(), Some(Err(_))));
         let is_new = known.is_none();
         let ticket = known.unwrap_or_else(|| Arc::new(Ticket { key, step, batch: OnceLock::new() }));
@@ -157,7 +157,7 @@ impl Drop for Loader {
         self.shared.queue().closed = true;
         self.shared.work.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Panics of a stream are caught where it is read.
+            // Panics of a stream are caught during the read.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! Rows in a random order, computed place by place from random words: no table, no state, nothing on the host.
 //!
-//! Few rows, or few of many: Fisher and Yates. With jᵢ uniform in i … n−1, output i is what lies in place jᵢ after places
-//! t and jₜ were exchanged for t = 0 … i−1, and is found by going back through the exchanges:
+//! Few rows, or few of many: Fisher and Yates. With jᵢ uniform in i … n−1, output i is the content of place jᵢ after
+//! places t and jₜ were exchanged for t = 0 … i−1. It is found by reversing the exchanges:
 //!
 //!   x ← jᵢ;   for t = i−1 … 0:   x ← t where x = jₜ
 //!
@@ -10,8 +10,8 @@
 //!   x ← (x + s) mod n
 //!   where x < a·b, with x = l·b + r:   r ← (r + F(l)) mod b,   l ← (l + G(r)) mod a
 //!
-//! Every line can be undone, whatever s, F and G are, so the rounds are a permutation of exactly n rows for every n, and no
-//! value has to be drawn again. The fewer than √n rows that the second line leaves alone are others in every round.
+//! Every line is invertible for all s, F and G, so the rounds permute exactly n rows for every n, and no value has to
+//! be redrawn. The fewer than √n rows that the second line leaves alone are others in every round.
 //!
 //! Places and rows are whole numbers below 2³¹ in 64-bit floats, in which all of this is exact on every executor.
 
@@ -24,8 +24,8 @@ const ROUND_WORDS: usize = 7;
 /// Random words that [`row_at`] takes.
 pub(crate) const WORDS: usize = ROUNDS * ROUND_WORDS;
 
-/// The first k of n different numbers in random order, all orders equally likely, from uniform numbers `[.., k]` in \[0, 1) and
-/// n as a tensor that can be stretched to `[.., k]`. Each of the draws has a bias below n·2⁻⁵³, that of a uniform number.
+/// The first k of n different numbers in random order, all orders equally likely, from uniform numbers `[.., k]` in
+/// \[0, 1). n is a tensor that broadcasts to `[.., k]`. Each draw has a bias below n·2⁻⁵³, that of a uniform number.
 pub(crate) fn first_of(uniform: Tensor, n: Tensor) -> Tensor {
     let axis = uniform.rank().saturating_sub(1);
     let place = uniform.iota_like(axis);

@@ -1,4 +1,4 @@
-//! Where what a loss sees comes from: data, streams and classes of a problem, as inputs of one graph.
+//! The sources of a loss: data, streams and classes of a problem, as inputs of one graph.
 
 use crate::generalisation::rows::Part;
 use crate::generalisation::tables::RowTable;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Sources {
     data: Vec<(String, Tensor)>,
     streams: Vec<(String, Meta)>,
-    /// What was read of streams, and where: an input each.
+    /// The reads of streams, an input each.
     read: RefCell<Vec<Read>>,
     classes: Arc<[(String, Classes)]>,
     tables: Arc<[RowTable]>,
@@ -29,7 +29,7 @@ pub(crate) struct Read {
     pub batch: Tensor,
 }
 
-/// Data of which each rank sees a part of the rows, where several ranks compute a program.
+/// Data split by rows, if several ranks compute a program.
 fn by_rows(data: Tensor) -> Tensor {
     if data.rank() == 0 { data } else { data.over_ranks(0) }
 }

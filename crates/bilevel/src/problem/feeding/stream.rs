@@ -7,16 +7,16 @@ use bilevel_graph::{Array, DType, Meta};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What a [`Stream`] gives: a batch, or any error, which ends the run as [`Error::Stream`].
+/// The result of a [`Stream`]: a batch, or any error, which ends the run as [`Error::Stream`].
 pub type StreamResult = std::result::Result<Array, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Data that do not fit into memory, or are made as they are needed: a batch for every step, see
-/// [`ProblemBuilder::stream`](crate::ProblemBuilder::stream). It is read on a thread of its own, ahead of the run; the thread
-/// ends with the [`Session`](crate::Session) and what was compiled in it, which wait for the batch that is being read.
+/// Data that do not fit into memory, or are generated on demand: a batch for every step, see
+/// [`ProblemBuilder::stream`](crate::ProblemBuilder::stream). It is read on a background thread, ahead of the run. The
+/// thread ends with the [`Session`](crate::Session) and its compiled programs, after the current batch.
 ///
-/// The batch must follow from the key and the step alone. A step is run again when reverse mode walks back from a
-/// checkpoint, and in a resumed run; only if it sees the same batch is the result the same. What is chosen at random is
-/// chosen with the key, as [`graph::random`](bilevel_graph::random) does, or with any generator it seeds.
+/// The batch must follow from the key and the step alone. A step is repeated when reverse mode recomputes from a
+/// checkpoint, and in a resumed run; the result is the same only with the same batch. Draw random choices from the key,
+/// as [`graph::random`](bilevel_graph::random) does, or with any generator it seeds.
 ///
 /// A closure is a stream:
 ///
@@ -42,8 +42,8 @@ pub trait Stream: Send + Sync {
     /// The batch of this step, of the shape and type the stream was declared with.
     fn batch(&self, key: Key, step: u32) -> StreamResult;
 
-    /// What tells these data from others, such as a path and a date: part of the identity of a checkpoint, which is refused
-    /// where it differs. Empty where nothing is said.
+    /// The identity of these data, such as a path and a date. It is part of the identity of a checkpoint, which is
+    /// refused if it differs. Empty by default.
     fn identity(&self) -> String {
         String::new()
     }
@@ -131,7 +131,7 @@ impl At {
         }
     }
 
-    /// The stream of an input with such a name, and where it is read.
+    /// The stream of an input with such a name, and the step at which it is read.
     pub fn of_port(port: &str) -> Option<(At, &str)> {
         let (at, stream) = port.strip_prefix("stream.")?.split_once('.')?;
         match at {

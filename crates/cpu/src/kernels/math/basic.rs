@@ -35,7 +35,7 @@ define!(Binary, Num, Ne, "a ≠ b", |a, b| a.truth(!a.equal(b)));
 define!(Binary, Num, Lt, "a < b", |a, b| a.truth(a.less(b)));
 define!(Binary, Num, Le, "a ≤ b", |a, b| a.truth(a.at_most(b)));
 
-// The product is rounded before the sum: fusing must not change what the two instructions would have given.
+// The product is rounded before the sum: fusing must not change the result of the two instructions.
 define!(Ternary, Num, MulAdd, "a·b + c", |a, b, c| a.times(b).plus(c));
 define!(Ternary, Num, MulSub, "a·b − c", |a, b, c| a.times(b).minus(c));
 define!(Ternary, Num, SubMul, "c − a·b", |a, b, c| c.minus(a.times(b)));

@@ -43,7 +43,7 @@ pub(crate) fn ln2<V: Float>(like: V) -> (V, V) {
 
 /// (n, r, d) with eˣ = 2ⁿ·(1 + r + d), d small beside 1 + r
 ///
-/// r = x − n·head is exact; what the tail of ln 2 takes off, and r²·q(r), are both small and rounded together in d.
+/// r = x − n·head is exact; the subtrahend by the tail of ln 2, and r²·q(r), are both small and rounded together in d.
 #[inline(always)]
 pub(crate) fn reduce<V: Float>(x: V) -> (V, V, V) {
     let n = (x * x.of(std::f64::consts::LOG2_E)).round();
@@ -68,7 +68,7 @@ pub(crate) fn exp<V: Float>(x: V) -> V {
 
 /// eˣ − 1 = 2ⁿ·((1 − 2⁻ⁿ) + r + d)
 ///
-/// 1 − 2⁻ⁿ is exact where it matters, adding r to it is exact where they cancel, and the small part comes last.
+/// 1 − 2⁻ⁿ is exact if it matters, adding r to it is exact if they cancel, and the small part comes last.
 #[inline(always)]
 fn expm1<V: Float>(x: V) -> V {
     // Below the first bound the answer is −1 to the last bit.
@@ -121,7 +121,7 @@ fn tanh<V: Float>(x: V) -> V {
 
 /// With z = e^−|x|: 1/(1 + z) for x ≥ 0, z/(1 + z) below, so that neither end overflows.
 ///
-/// What rounding took from 1 + z is given back to the quotient q: its relative change is that error times 1/(1 + z),
+/// The rounding error of 1 + z is corrected in the quotient q: its relative change is that error times 1/(1 + z),
 /// which is q itself or 1 − q.
 #[inline(always)]
 fn sigmoid<V: Float>(x: V) -> V {

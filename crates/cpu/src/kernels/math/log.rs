@@ -34,7 +34,7 @@ fn assemble<V: Float>(e: V, f: V) -> V {
     e.mul_add(head, f - (half - small))
 }
 
-/// ±∞, NaN and negative arguments, where `at_zero` is −∞'s argument.
+/// ±∞, NaN and negative arguments; `at_zero` is the argument of −∞.
 #[inline(always)]
 fn specials<V: Float>(x: V, y: V, at_zero: f64) -> V {
     // +∞ and NaN are their own logarithm.
@@ -61,7 +61,7 @@ pub(crate) fn log<V: Float>(x: V) -> V {
 /// ln(1 + x)
 ///
 /// 2ᵉ is found from the rounded 1 + x, but f = 2⁻ᵉ·x + (2⁻ᵉ − 1) from x itself, in which every step but the last is
-/// exact. Where x is so large that 1 makes no difference, f comes from the rounded sum.
+/// exact. If x is so large that 1 makes no difference, f comes from the rounded sum.
 #[inline(always)]
 fn log1p<V: Float>(x: V) -> V {
     let one = x.of(1.0);

@@ -138,7 +138,7 @@ fn double<V: Float>(x: V, y: V) -> V {
 fn finish<V: Float>(x: V, y: V, m: V) -> V {
     let (zero, one, infinity) = (x.of(0.0), x.of(1.0), x.of(f64::INFINITY));
     let t = x.abs();
-    // |x| of 0 or ∞: ∞ where the base grows with the exponent's sign.
+    // |x| of 0 or ∞: ∞ if the base grows with the exponent's sign.
     let grows = V::select(y.less(zero), zero, infinity);
     let shrinks = V::select(y.less(zero), infinity, zero);
     let m = V::select(t.equal(infinity), grows, m);

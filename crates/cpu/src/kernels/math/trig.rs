@@ -1,7 +1,7 @@
 //! Sine and cosine.
 //!
-//! x = n·π/2 + r with |r| ≤ π/4; the last two bits of n say which of ±sin r, ±cos r is meant. π/2 is taken off in parts
-//! so that r is right to its last bits for |x| ≤ 10⁴. Larger arguments go one by one through the standard library.
+//! x = n·π/2 + r with |r| ≤ π/4; the last two bits of n select ±sin r or ±cos r. π/2 is subtracted in parts so that r
+//! is right to its last bits for |x| ≤ 10⁴. Larger arguments go one by one through the standard library.
 
 use super::poly::poly_for;
 use crate::kernels::maps::Unary;

@@ -22,7 +22,7 @@ const MAGIC: &[u8; 16] = b"bilevel images 1";
 /// Bytes of a digest.
 const DIGEST: usize = 32;
 
-/// Where the pictures of an input are kept.
+/// The file that caches the pictures of an input.
 pub(super) struct Cache {
     path: PathBuf,
     key: String,
@@ -82,7 +82,7 @@ impl Cache {
         (whole && header.paths.len() == images.count()).then_some(Pictures { images, paths: header.paths })
     }
 
-    /// Stores what was decoded.
+    /// Stores the decoded pictures.
     pub fn keep(&self, pictures: &Pictures) -> Result<()> {
         let failed = Error::io("write", &self.path);
         if let Some(folder) = self.path.parent() {

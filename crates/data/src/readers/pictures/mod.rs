@@ -1,5 +1,4 @@
-//! Pictures in folders, zip files and tar files: PNG and JPEG, decoded on all cores, resized, and cached in
-//! one file so that nothing has to be decoded the next time.
+//! Pictures in folders, zip files and tar files: PNG and JPEG, decoded on all cores, resized, and cached in one file.
 
 mod cache;
 #[cfg(feature = "images")]
@@ -52,7 +51,7 @@ pub enum Fit {
     Crop,
 }
 
-/// The images to make of the pictures.
+/// The size and colours of the images.
 ///
 /// ```
 /// use bilevel_data::readers::pictures::{Channels, Settings};
@@ -163,7 +162,7 @@ pub fn read(input: impl Into<Input>, settings: &Settings) -> Result<Pictures> {
 /// As [`read`], but stores the decoded images in a file in the folder `cache`, which is created if missing.
 ///
 /// The file is named after the input and a hash of its content and of the settings, so another input or other settings
-/// get a file of their own. It is written atomically, and rebuilt if it is damaged. For an archive, the content is its
+/// get a separate file. It is written atomically, and rebuilt if it is damaged. For an archive, the content is its
 /// bytes; for a folder, the paths, sizes and modification times of its pictures.
 ///
 /// ```
@@ -187,7 +186,7 @@ pub fn read_cached(input: impl Into<Input>, settings: &Settings, cache: impl AsR
     Ok(pictures)
 }
 
-/// True for names that end as those of pictures do, except for the hidden files macOS puts beside them.
+/// Returns true for names with the ending of a picture, except for the hidden files that macOS adds.
 fn is_picture(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let end = name.rsplit_once('.').map_or(String::new(), |(_, end)| end.to_ascii_lowercase());

@@ -1,4 +1,4 @@
-//! Software pipelining of a loop: parts of several iterations run at the same time, where one alone does not fill a GPU.
+//! Software pipelining of a loop: parts of several iterations run at the same time, if one alone does not fill a GPU.
 //!
 //! An iteration has one or two stages, and its values have one or several copies.
 //!
@@ -49,7 +49,7 @@ pub struct SoftwarePipeline<C> {
     streams: usize,
 }
 
-/// What overlaps.
+/// The overlapping parts.
 enum Overlap<C> {
     /// Whole iterations, on rotating copies of their values.
     Iterations(Rotation<C>),
@@ -74,7 +74,7 @@ pub enum Stages {
 /// A graph of a pipelined loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// What it contains.
+    /// Its stages.
     pub stages: Stages,
     /// Whether the outputs of its newest iteration are needed.
     pub shows: bool,
@@ -95,7 +95,7 @@ pub enum PipelinePart {
 
 /// A step of a window, and its stream slot.
 pub struct PipelinedStep<C> {
-    /// Where it is from.
+    /// The part that it belongs to.
     pub part: PipelinePart,
     /// The step, with the addresses of its iteration.
     pub step: Step<C>,
@@ -155,7 +155,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
         }
     }
 
-    /// Returns the bytes that iterations in flight need beside those of one.
+    /// Returns the additional bytes that iterations in flight need.
     pub fn extra_bytes(&self) -> usize {
         self.rotation().map_or(0, |rotation| self.arena_bytes - rotation.arena_stride)
     }

@@ -1,4 +1,4 @@
-//! Rotating copies: several iterations are in flight, each with memory of its own.
+//! Rotating copies: several iterations are in flight, each with separate memory.
 //!
 //! Carried values are often produced early in a step: HPO-SGLD has its new weights after half of a step, and then
 //! computes the outer gradient at them. The next step can start then, and together they fill a GPU that neither fills

@@ -1,4 +1,4 @@
-//! Attention. Every product contracts axes where they lie, so nothing is transposed.
+//! Attention. Every product contracts axes in place, so nothing is transposed.
 
 use super::linear::last_with_first;
 use crate::ir::op::DotDims;
@@ -100,18 +100,18 @@ impl From<(Tensor, Tensor)> for Projection {
 /// The projections of [`multi_head_attention`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionParameters {
-    /// Of the query: `[e, heads·d]`.
+    /// The projection of the query: `[e, heads·d]`.
     pub query: Projection,
-    /// Of the key: `[e, heads·d]`.
+    /// The projection of the key: `[e, heads·d]`.
     pub key: Projection,
-    /// Of the value: `[e, heads·m]`.
+    /// The projection of the value: `[e, heads·m]`.
     pub value: Projection,
-    /// Of what the heads found, one after another: `[heads·m, o]`.
+    /// The projection of the heads' concatenated results: `[heads·m, o]`.
     pub output: Projection,
 }
 
-/// Attention in `heads` subspaces: query `[b, l, e]`, key and value `[b, s, e]` are projected, each head attends in its own
-/// run of the projected axis, and what the heads found is projected to `[b, l, o]`. The mask is added to the scores
+/// Attention in `heads` subspaces: query `[b, l, e]`, key and value `[b, s, e]` are projected, each head attends in its
+/// own part of the projected axis, and the heads' results are projected to `[b, l, o]`. The mask is added to the scores
 /// `[b, heads, l, s]`, broadcasting.
 ///
 /// ```

@@ -65,7 +65,7 @@ pub fn conv2d(x: Tensor, w: Tensor, b: impl Into<Option<Tensor>>, geometry: Conv
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose2d {
-    /// Step between the places where neighbouring elements of the image put their kernels.
+    /// Step between the kernels of neighbouring elements of the image.
     pub stride: [usize; 2],
     /// Elements taken off both sides of the result.
     pub padding: [usize; 2],

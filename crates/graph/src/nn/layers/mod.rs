@@ -1,4 +1,4 @@
-//! Layers: what has weights, windows or statistics of its own.
+//! Layers: functions with weights, windows or statistics.
 
 pub(super) mod attention;
 pub(super) mod conv;

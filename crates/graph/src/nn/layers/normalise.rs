@@ -34,7 +34,7 @@ pub fn layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: f64) -> Tensor {
     call.done(standardised(x, &axes, eps) * gain + bias)
 }
 
-/// What [`batch_norm`] answers.
+/// The result of [`batch_norm`].
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm {
     /// The normalised tensor, in the shape of x.
@@ -42,7 +42,7 @@ pub struct BatchNorm {
     /// Mean over batch and positions, `[c]`.
     pub mean: Tensor,
     /// Mean squared distance from the mean, `[c]`, as it normalised x. For an unbiased estimate multiply it by m/(m − 1)
-    /// where m elements were averaged.
+    /// for m averaged elements.
     pub variance: Tensor,
 }
 
@@ -124,7 +124,7 @@ pub fn group_norm(x: Tensor, groups: usize, gain: Tensor, bias: Tensor, eps: f64
     call.done(y * along_channels(gain, x) + along_channels(bias, x))
 }
 
-/// An error where the first operand is not a filled `[n, c, ..]` or the others are not `[c]`.
+/// An error if the first operand is not a nonempty `[n, c, ..]` or the others are not `[c]`.
 #[track_caller]
 fn refused_channels(call: &Call, x: Tensor) -> Option<Tensor> {
     if !call.floats_of_one_type() {

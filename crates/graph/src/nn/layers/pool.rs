@@ -54,7 +54,7 @@ impl Pool2d {
     }
 }
 
-/// The largest element of every window over the last two axes of x `[n, c, h, w]`. Where several are equal the derivative
+/// The largest element of every window over the last two axes of x `[n, c, h, w]`. If several are equal, the derivative
 /// goes to the first in row-major order.
 ///
 /// ```
@@ -77,8 +77,8 @@ pub fn max_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
         stride: windows.stride,
         padding: windows.padding.map(|padding| (padding, padding)),
     };
-    // Taking the largest and cutting at 0 commute, for values and for derivatives of every order (where the largest is not
-    // above 0 both give 0), and after pooling there is less to cut.
+    // Taking the largest and cutting at 0 commute, for values and for derivatives of every order (if the largest is not
+    // above 0, both give 0), and after pooling there is less to cut.
     if let Some(y) = before_relu(x) {
         let pooled = relu(max_pool2d(y, windows));
         bypass(x, pooled);
@@ -168,7 +168,7 @@ pub fn global_avg_pool2d(x: Tensor) -> Tensor {
     call.done(x.mean([2, 3]))
 }
 
-/// The largest over height and width of x `[n, c, h, w]`: `[n, c]`. Where several are equal the derivative goes to the
+/// The largest over height and width of x `[n, c, h, w]`: `[n, c]`. If several are equal, the derivative goes to the
 /// first.
 ///
 /// ```

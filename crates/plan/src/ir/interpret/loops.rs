@@ -1,4 +1,4 @@
-//! The interpreter's loops: a few blocks of rows, or of elements where a loop has no rows, one after the other.
+//! The interpreter's loops: a few blocks of rows, or of elements if a loop has no rows, one after the other.
 //!
 //! For each block the members are computed in order from registers and memory, and then written. So a member may be written over memory that
 //! its own block is read from, and no other. Every second loop runs backwards: no result may depend on the order of blocks.
@@ -29,7 +29,7 @@ struct Loop {
     product: Option<usize>,
     /// Values of members of the block in work.
     registers: Values,
-    /// Draws, and what reductions have read, of all blocks.
+    /// Draws, and the operands of reductions, of all blocks.
     all: Values,
     /// Values of all blocks that products of the group read or give and that are not in memory.
     at_hand: Values,
@@ -64,7 +64,7 @@ impl InterpreterRun {
         if let Some(product) = group.gemm.filter(needed) {
             self.run_product(product, &mut work)?;
         }
-        // Where members are complete one after the other, all elements are one block.
+        // If members are complete one after the other, all elements are one block.
         let at_once = domain.n <= self.schedule.grouping.target.can.sequential_max;
         let row = domain.row.unwrap_or(1).max(1);
         let step = if at_once { domain.n.max(1) } else { (domain.n / row / BLOCKS).max(1) * row };
@@ -194,7 +194,7 @@ impl InterpreterRun {
         }
     }
 
-    /// An operand of a member for these elements, or rows, of its own.
+    /// An operand of a member for these of its elements or rows.
     fn operand(
         &self,
         (id, role): (usize, Role),

@@ -1,8 +1,9 @@
 //! The interpreter: runs a schedule, memory map included, in the most obvious way.
 //!
-//! All memory of a program is one array of bytes, laid out by [`Schedule::lay_out`]: what it keeps, the arena, then its inputs and outputs.
-//! Values that share a place, updates in place, storage in two bytes and products at hand are computed as the schedule says. What has not
-//! been written is NaN. Whatever a [`Target`] asks for can so be tested without the machine: the interpreter is an [`Executor`].
+//! All memory of a program is one array of bytes, laid out by [`Schedule::lay_out`]: kept values, the arena, then its
+//! inputs and outputs. Values that share a place, updates in place, storage in two bytes and products at hand are
+//! computed as the schedule says. Unwritten memory is NaN. So every feature of a [`Target`] can be tested without the
+//! machine: the interpreter is an [`Executor`].
 
 mod loops;
 mod ops;
@@ -69,10 +70,10 @@ impl Executor for Interpreter {
     }
 }
 
-/// Bytes each group asks for, so that a layout that gives them a place in use is found out.
+/// Bytes of workspace of each group, so that a layout that places them in used memory is detected.
 pub(crate) const WORKSPACE: usize = 64;
 
-/// What memory holds before something is written to it: NaN in every float type.
+/// The byte of unwritten memory: NaN in every float type.
 const UNWRITTEN: u8 = 0xff;
 
 /// A schedule with its memory.
@@ -87,7 +88,7 @@ pub(crate) struct InterpreterRun {
     prologue_of: Option<Vec<(u64, u64)>>,
 }
 
-/// All bytes of a program, and where each region begins.
+/// All bytes of a program, and the start of each region.
 pub(crate) struct Memory {
     pub bytes: Vec<u8>,
     arena: Range<usize>,
@@ -146,7 +147,7 @@ impl InterpreterRun {
         InterpreterRun { bindings, schedule, map, memory, written_over, prologue_of: None }
     }
 
-    /// Where a node begins, and how its elements are stored.
+    /// The start of a node, and its storage type.
     pub(crate) fn place(&self, node: usize) -> Result<(usize, StorageType)> {
         let place = self.map.nodes[node].ok_or_else(|| internal_error("the memory of a value that is read"))?;
         Ok((self.memory.start(place), self.schedule.nodes[node].storage))
@@ -185,7 +186,7 @@ impl InterpreterRun {
         }
     }
 
-    /// Copies what an operand shows, dense, to a place.
+    /// Copies an operand, dense, to a place.
     fn copy(&mut self, operand: &Operand, to: Place) -> Result<()> {
         let (node, view) = operand.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
         let storage = self.schedule.nodes[node].storage;

@@ -31,7 +31,7 @@ impl Elementwise {
             Elementwise::Unscale([a, b]) => {
                 let (of_a, of_b) = x[1..].split_at(a.factors());
                 let shift = -shift(a, of_a) - shift(b, of_b);
-                // In two steps: the scale of both may be more than a float holds where the result is not.
+                // In two steps: the scale of both may overflow a float although the result does not.
                 f64::from(x[0] as f32 * two_to(shift / 2) * two_to(shift - shift / 2))
             }
             Elementwise::Random(..) => f64::NAN,
@@ -39,7 +39,8 @@ impl Elementwise {
     }
 }
 
-/// By how many powers of two an array is scaled: to 2¹⁴ where its amax exponent is that of these factors, within the range of a float.
+/// The power of two that scales an array: to 2¹⁴ if its amax exponent is that of these factors, within the range of a
+/// float.
 fn shift(scale: Pow2Scale, factors: &[f64]) -> i32 {
     let exponent = |factor: &f64| ((*factor as f32).to_bits() >> 23) as i32 - 127;
     14 - scale.exponent(&factors.iter().map(exponent).collect::<Vec<_>>()).clamp(-112, 127)
@@ -49,14 +50,14 @@ fn two_to(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }
 
-/// 2^⌊log₂ max |x|⌋ over the finite numbers; 0 where none is at least 2⁻¹²⁶.
+/// 2^⌊log₂ max |x|⌋ over the finite numbers; 0 if none is at least 2⁻¹²⁶.
 pub(crate) fn amax_exponent(values: impl IntoIterator<Item = f64>) -> f64 {
     let exponent = |x: f64| (x as f32).to_bits() & 0x7f80_0000;
     let bits = values.into_iter().map(exponent).filter(|&bits| bits != 0x7f80_0000).max();
     f64::from(f32::from_bits(bits.unwrap_or(0)))
 }
 
-/// The reference's operation of a kind that is no loop's own, where there is one.
+/// The reference's operation of a kind that loops do not have, if there is one.
 fn reference_op(node: &Node) -> Option<Op> {
     Some(match &node.kind {
         Kind::Elementwise(Elementwise::Random(kind, stream)) => Op::Random(*kind, *stream),
@@ -88,7 +89,7 @@ pub(crate) fn evaluate(op: &Op, operands: &[Dense], node: &Node) -> Result<Vec<f
 }
 
 impl InterpreterRun {
-    /// Runs an operation that is a group of its own.
+    /// Runs an operation that is a separate group.
     pub(crate) fn run_operation(&mut self, id: usize) -> Result<()> {
         let node = self.schedule.nodes[id].clone();
         if let Kind::Dot(layout, precision) = &node.kind {

@@ -173,7 +173,7 @@ impl LoweredProgram<'_> {
         Ok(())
     }
 
-    /// What leaves its group is in memory.
+    /// Values that leave their group are in memory.
     fn verify_stored(&self, grouping: &Grouping) -> Result<()> {
         let Some(stored) = self.stored else { return Ok(()) };
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| self.live[*id]) {

@@ -1,7 +1,7 @@
-//! The verifier: what must hold of a lowered program between any two passes.
+//! The verifier: the invariants of a lowered program between any two passes.
 //!
-//! Nodes are checked one by one (`nodes.rs`, `storage.rs`), then what connects them to inputs, outputs and carries, then
-//! groups and their order (`groups.rs`). Rewrites of a program and memory maps have rules of their own (`program.rs`,
+//! Nodes are checked one by one (`nodes.rs`, `storage.rs`), then their connections to inputs, outputs and carries, then
+//! groups and their order (`groups.rs`). Rewrites of a program and memory maps have separate rules (`program.rs`,
 //! `memory.rs`). An error names the node or group and the rule it breaks.
 
 mod groups;

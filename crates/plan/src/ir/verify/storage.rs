@@ -1,5 +1,5 @@
-//! The verifier's rules for storage types and math modes: how a node of each kind may be stored, what it may read, and
-//! how it may multiply.
+//! The verifier's rules for storage types and math modes: the storage, operands and math modes that a node of each kind
+//! may have.
 
 use crate::ir::lowered::LoweredProgram;
 use crate::ir::node::{CastForm, Elementwise, Kind, Operand};
@@ -51,7 +51,7 @@ impl LoweredProgram<'_> {
                 | Elementwise::Random(..) => false,
             },
             Kind::Concat(_) | Kind::Pad(_) => moves_bf16(),
-            // Where two pieces meet, their sum has more bits.
+            // At the boundary of two pieces, their sum has more bits.
             Kind::PadSum(frames) => moves_bf16() && are_disjoint(frames, &node.operands),
             Kind::Input
             | Kind::Table(_)

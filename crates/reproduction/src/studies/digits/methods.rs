@@ -21,12 +21,12 @@ pub struct Setting {
     pub make: fn(f64, usize) -> Recipe,
 }
 
-/// What is compared.
+/// The compared methods.
 ///
-/// λ is moved by Adam, which was steadier than plain descent on splits 101 to 103. The rates are the best of 0.01, 0.02, 0.05,
-/// 0.1, 0.2 and 0.5 for each method by the validation loss, after the classifier is trained from scratch, on the splits
-/// 101 to 105, which are not among those shown; test digits had no say in it. `cargo run --release -p bilevel-tasks
-/// --example digits_rates` prints the table they were taken from.
+/// λ is moved by Adam, which was steadier than plain descent on splits 101 to 103. The rates are the best of 0.01,
+/// 0.02, 0.05, 0.1, 0.2 and 0.5 for each method by the validation loss, after the classifier is trained from scratch.
+/// They were chosen on the splits 101 to 105, which are not among those shown, without test digits.
+/// `cargo run --release -p bilevel-tasks --example digits_rates` prints the table.
 pub const METHODS: [Setting; 3] = [
     Setting {
         name: "hpo-sgld",

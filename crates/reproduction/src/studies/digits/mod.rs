@@ -40,7 +40,7 @@ pub const SHARED: &str = "one tuned weight";
 pub const BOTH: &str = "one tuned weight, trained on validation digits too";
 /// The name of the weights that the evidence finds on all labelled digits.
 pub const EVIDENCE: &str = "by evidence, trained on validation digits too";
-/// What a step costs on all labelled digits, in steps on those to train on: 799 of them instead of 200.
+/// The cost of a step on all 799 labelled digits, in steps on the 200 training digits.
 const ALL_DIGITS: f64 = 4.0;
 /// The rate of weights that the evidence moves.
 const EVIDENCE_RATE: f64 = 0.1;
@@ -69,17 +69,17 @@ pub struct Scale {
     pub grid: Vec<f64>,
     /// Inner steps of one hypergradient.
     pub inner_steps: usize,
-    /// What a method may spend on hypergradients, in gradients.
+    /// The budget of a method for hypergradients, in gradients.
     pub budget: f64,
 }
 
 impl Scale {
-    /// What the bare command runs: a few seconds.
+    /// The scale of the bare command, which takes a few seconds.
     ///
-    /// 200 digits, about 20 of each class, are few enough that regularisation matters: with all 599 digits of a third, one
-    /// tuned weight and none do equally well, and 640 learned ones soon fit the validation digits at the cost of the test
-    /// digits. The budget is about where the test loss stops falling while the validation loss still falls. Both were chosen
-    /// looking at validation and test losses on the splits 101 to 103, which are not among those here.
+    /// 200 digits, about 20 of each class, are few enough that regularisation matters. With all 599 digits of a third,
+    /// one tuned weight and none do equally well, and 640 learned ones soon overfit the validation digits. With this
+    /// budget the test loss has about stopped falling while the validation loss still falls. Both were chosen looking
+    /// at validation and test losses on the splits 101 to 103, which are not among those here.
     pub fn full() -> Self {
         Scale {
             methods: METHODS,
@@ -97,7 +97,7 @@ impl Scale {
         Scale { splits: vec![1, 2], steps: 200, grid: vec![-10.0, -8.0, -6.0], budget: 800.0, ..Self::full() }
     }
 
-    /// What a plan asks for.
+    /// The scale of a plan.
     pub fn of(plan: &Plan) -> Self {
         let mut scale = plan.choose(Self::quick(), Self::full());
         scale.splits.iter_mut().for_each(|split| *split += plan.seed);

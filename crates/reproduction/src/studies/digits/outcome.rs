@@ -11,7 +11,7 @@ use bilevel_run::spread::Spread;
 pub struct Point {
     /// Outer iterations done.
     pub iteration: u32,
-    /// What they cost, in gradients.
+    /// Their cost, in gradients.
     pub cost: f64,
     /// The loss on the validation digits.
     pub validation_loss: f64,
@@ -28,9 +28,9 @@ pub struct Trial {
     pub name: &'static str,
     /// The split.
     pub split: u64,
-    /// How well the classifier does; nothing where the method diverged.
+    /// The scores of the classifier; `None` if the method diverged.
     pub scores: Option<Scores>,
-    /// The logarithms of the weights less those they started from; empty where none were learned.
+    /// The change of the logarithms of the weights; empty if none were learned.
     pub change: Vec<f64>,
     /// The total cost in gradients, including the grid search it starts from.
     pub cost: f64,
@@ -47,14 +47,14 @@ pub struct Trial {
 /// All of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was to be done.
+    /// The requested scale.
     pub scale: Scale,
     /// Everything on each split, in the order of a table.
     pub trials: Vec<Trial>,
 }
 
 impl Outcome {
-    /// From what was done.
+    /// Reads the finished items.
     pub fn read(scale: &Scale, done: &Finished) -> Result<Self> {
         let training = scale.steps as f64;
         let search = scale.grid.len() as f64 * training;

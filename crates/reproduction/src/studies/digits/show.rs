@@ -15,7 +15,7 @@ const PARTS: [Part; 3] = [("training", |s| s.train), ("validation", |s| s.valida
 /// A number of the scores, by its name.
 type Metric = (&'static str, fn(&Scores) -> f64);
 
-/// What a plot shows: its name, its value on the way, and that of a finished classifier.
+/// The quantity of a plot: its name, its value during a run, and that of a finished classifier.
 type Look = (&'static str, fn(&Point) -> f64, fn(&Scores) -> f64);
 
 /// All of it.
@@ -202,7 +202,7 @@ fn fit(outcome: &Outcome) -> String {
     }
 }
 
-/// Warnings to read before anything else.
+/// Warnings for the top of the page.
 fn warnings(outcome: &Outcome) -> Vec<String> {
     let failed = outcome.trials.iter().filter_map(|trial| {
         let why = trial.failed.as_ref()?;

@@ -1,4 +1,4 @@
-//! What is measured: classifiers trained with given penalties, the search for the best shared one, and the price of a
+//! The measurements: classifiers trained with given penalties, the search for the best shared one, and the price of a
 //! hypergradient.
 
 use super::METHODS;
@@ -18,7 +18,7 @@ pub struct Scores {
     pub train: Score,
     /// On those λ was chosen by.
     pub validation: Score,
-    /// On those nobody has seen.
+    /// The score on unseen digits.
     pub test: Score,
 }
 
@@ -95,7 +95,7 @@ impl Measure for Search {
     }
 }
 
-/// What one hypergradient of each method costs, in gradients.
+/// The cost of one hypergradient of each method, in gradients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prices {
     /// A run, whatever its method.
@@ -124,7 +124,7 @@ impl Measure for Prices {
 /// Penalties that the evidence finds on all labelled digits, and a classifier trained with them on these digits.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByEvidence {
-    /// The training, but for the penalties; its task says where these start.
+    /// The training without the penalties; its task has their start.
     pub training: Training,
     /// Outer iterations.
     pub iterations: u32,

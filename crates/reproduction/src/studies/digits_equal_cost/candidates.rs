@@ -1,6 +1,6 @@
 //! Every method of the library with the settings it may choose from.
 //!
-//! All have the same choice: T inner steps, and i steps of the linear solve where there is one.
+//! All have the same choice: T inner steps, and i steps of the linear solve if there is one.
 
 use bilevel::InnerLoop;
 use bilevel::methods::{
@@ -29,7 +29,8 @@ pub(super) struct Variant {
 pub(super) struct Candidate {
     pub name: &'static str,
     pub passes: Passes,
-    /// Validation loss found before, with other settings and another split: what is compared with it is the order.
+    /// Validation loss of an earlier experiment with other settings and another split: only the order is compared with
+    /// it.
     pub expected: Option<f64>,
     pub variants: Vec<Variant>,
 }
@@ -78,7 +79,7 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
     let es = |steps| (Es { directions: DIRECTIONS, ..Es::default() }, InnerLoop::new(step, steps));
     let covariance =
         |samples| (Covariance::default(), InnerLoop::new(step, samples).at_temperature(COVARIANCE_TEMPERATURE));
-    // Nothing to choose where the method does not apply, or no choice would be affordable.
+    // No choices if the method does not apply, or if none would be affordable.
     let (t, ten) = (choices.steps, &[10]);
     let samples: Vec<usize> = t.iter().map(|t| COVARIANCE_SAMPLES * t).collect();
     vec![

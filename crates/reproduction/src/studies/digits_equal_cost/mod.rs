@@ -1,9 +1,10 @@
 //! Digits at equal cost: a penalty for each of 640 weights, learned by every method of the library with the same budget.
 //!
 //! The budget is in gradients, by the list in [`price`](bilevel_run::price). All methods train full batch from the same start, keep
-//! θ warm, take the same inner step by one rule, and move λ by plain descent. The rate, T, and i where there is a solve, are
-//! the best of one grid, the same for all, by the validation loss on one split; other splits are then run with that choice.
-//! θ as the run leaves it is what is judged. Rates above 1e5 are not in the grid: they throw λ from bound to bound.
+//! θ warm, take the same inner step by one rule, and move λ by plain descent. The rate, T, and i if there is a solve,
+//! are the best of one grid for all methods, by the validation loss on one split. Other splits are then run with that
+//! choice. The final θ of a run is judged. Rates above 1e5 are not in the grid, because they throw λ from bound to
+//! bound.
 //!
 //! It is compared with numbers found before on another split, with settings that are not known, so it is the order of
 //! the methods that can agree or not.

@@ -18,8 +18,8 @@ fn difference(a: &Entry, b: &Entry) -> (f64, f64) {
     (mean, sd / (differences.len() as f64).sqrt())
 }
 
-/// `Reproduced` where no other method stands, by more than two standard errors of the difference over the same splits, on
-/// the other side of this one than it did. One split decides nothing.
+/// `Reproduced` unless another method has changed sides with this one by more than two standard errors of the
+/// difference over the same splits. A single split decides nothing.
 pub(super) fn verdict(entry: &Entry, all: &[Entry]) -> Verdict {
     let Some(expected) = entry.expected else { return Verdict::NotClaimed };
     if entry.losses.len() < 2 {

@@ -10,7 +10,7 @@ use bilevel_tasks::digits::{PerWeightL2, SHAPE, Score, Split};
 use bilevel_tasks::{DigitsL2, trained};
 use serde::{Deserialize, Serialize};
 
-/// λ lies between e^−15, which is no penalty to speak of, and e^−1: there a penalty adds 0.74 to a curvature of 1.23 or less, and γ
+/// λ is between e^−15, a negligible penalty, and e^−1. There a penalty adds 0.74 to a curvature of 1.23 or less, and γ
 /// times the sum is still below 2.
 pub(super) fn task() -> DigitsL2 {
     DigitsL2 { start: -5.0, lowest: -15.0, highest: -1.0, ..DigitsL2::default() }
@@ -56,7 +56,7 @@ impl<'a> Ground<'a> {
         Prepared::new(&*self.place.registry.read_method(method)?, inner, &self.session)
     }
 
-    /// The method, and what one hypergradient costs; the library's reason where it does not apply.
+    /// The method and the cost of one hypergradient; the library's reason if it does not apply.
     fn probe(&self, recipe: &Recipe, passes: Passes) -> Result<std::result::Result<(Prepared, f64), String>> {
         let mut method = match self.prepared(recipe) {
             Ok(method) => method,
@@ -86,10 +86,10 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// Where a run ended.
+/// The end of a run.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Run {
-    /// Nothing where it diverged.
+    /// `None` if it diverged.
     pub scores: Option<[Score; 2]>,
     /// Validation loss over the price paid.
     pub curve: Vec<(f64, f64)>,
@@ -106,7 +106,7 @@ pub(super) struct Choice {
     pub price: f64,
 }
 
-/// What came of choosing.
+/// The result of choosing.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Chosen {
     Choice(Choice),

@@ -1,4 +1,4 @@
-//! What learning a penalty for each weight is to be compared with: no penalty, and one for all weights.
+//! Baselines for a learned penalty per weight: no penalty, and one for all weights.
 
 use super::race::Ground;
 use super::scores::score_rows;

@@ -1,8 +1,8 @@
 //! Few-shot learning: MAML and its kin, Bayesian ones, prototypes, and HPO-SGLD, on characters and on photographs.
 //!
-//! Every method learns λ by a run of the driver; then 600 tasks of classes it has never seen are learned from λ, with as many steps as the
-//! method's own paper takes, and judged on 15 images of each class. Batch norms take the statistics of the images at hand, so the queries
-//! of a task help each other, as in MAML and Reptile's published numbers.
+//! Every method learns λ by a run of the driver. Then 600 tasks of unseen classes are learned from λ, with the number
+//! of steps of the method's own paper, and judged on 15 images of each class. Batch norms use the statistics of the
+//! current images, so the queries of a task help each other, as in MAML and Reptile's published numbers.
 
 mod plan;
 mod show;
@@ -69,7 +69,7 @@ impl Setup {
 }
 
 impl Entry {
-    /// Of its training.
+    /// The label of its training.
     fn label(&self, setup: &Setup) -> String {
         label(&format!("{} {} {}", self.shares.unwrap_or(&setup.name), self.name, self.detail))
     }
@@ -92,7 +92,7 @@ impl Entry {
         Ok(config)
     }
 
-    /// The test of what a run came to; none where λ is lost.
+    /// The test of a run's λ; `None` if it is lost.
     fn test(&self, setup: &Setup, plan: &Plan, lambda: &[LambdaLeaf]) -> Option<Test> {
         let finite = lambda.iter().all(|leaf| leaf.values.iter().all(|value| value.is_finite()));
         finite.then(|| Test {

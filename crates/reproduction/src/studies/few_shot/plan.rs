@@ -3,9 +3,9 @@
 //! On one H200, four at a time, most of the time goes to the methods whose published numbers are to be met: two to four minutes each. The
 //! others have as many iterations as fit into ten minutes in all. One seed each.
 //!
-//! At the scale of the paper every method has the published length of MAML, 60 000 iterations, and Reptile its own, 100 000, with the
-//! published number of tasks: 32 of 5 classes of characters, 16 of 20, and of photographs 4 with one image of each class and 2 with five. The
-//! rates are those of the full form, along a cosine.
+//! At the scale of the paper every method has the published length of MAML, 60 000 iterations, and Reptile its own, 100
+//! 000. The number of tasks is the published one: 32 of 5 classes of characters, 16 of 20, and for photographs 4 with
+//! one image of each class and 2 with five. The rates are those of the full form, along a cosine.
 
 use bilevel::InnerLoop;
 use bilevel::methods::{CurvatureProduct, HpoSgld, Imaml, Reptile, Rmd, RmdFo};
@@ -32,7 +32,7 @@ const NOISE: f64 = 1e-4;
 pub(super) struct Setup {
     /// As rows call it.
     pub name: String,
-    /// Where its images come from.
+    /// The source of its images.
     pub dataset: ImageSet,
     /// Test tasks.
     pub tests: usize,
@@ -44,15 +44,15 @@ pub(super) struct Setup {
 pub(super) struct Entry {
     /// The method as the literature calls it.
     pub name: &'static str,
-    /// What else distinguishes it.
+    /// Further distinctions.
     pub detail: &'static str,
-    /// The kind of tasks whose training it shares, where it is not of its own.
+    /// The kind of tasks whose training it shares, if it has no separate one.
     pub shares: Option<&'static str>,
     /// The tasks to learn from.
     pub task: FewShot,
     /// How λ is learned.
     pub method: Recipe,
-    /// What moves λ, at which rate, and for how many iterations.
+    /// The optimizer of λ, its rate, and the number of iterations.
     pub outer: (InnerOptimizer, f64, u32),
     /// The tasks of the test.
     pub tested: FewShot,
@@ -64,7 +64,7 @@ pub(super) struct Entry {
     pub paper_error: Option<f64>,
     /// Accuracy in % that the method's own paper has, or else an independent program.
     pub reference: Option<f64>,
-    /// What the reference is.
+    /// The reference.
     pub held: Held,
 }
 
@@ -82,7 +82,7 @@ pub(super) enum Held {
 /// Numbers in the order of the settings below.
 type Known = [Option<f64>; 4];
 
-/// What is published for Omniglot, 5-way 1- and 5-shot and 20-way 1- and 5-shot.
+/// The published numbers for Omniglot, 5-way 1- and 5-shot and 20-way 1- and 5-shot.
 const MAML: Known = [Some(98.7), Some(99.9), Some(95.8), Some(98.9)];
 const FO_MAML: Known = [Some(98.3), Some(99.2), Some(89.4), Some(97.9)];
 const REPTILE: Known = [Some(97.68), Some(99.48), Some(89.43), Some(97.12)];
@@ -96,7 +96,7 @@ fn adam() -> InnerOptimizer {
     InnerOptimizer::Adam(Adam::default())
 }
 
-/// What several entries share: the tasks of a setting.
+/// The tasks of a setting, shared by several entries.
 struct Tasks {
     base: FewShot,
     /// Which of the published numbers belong to it.
@@ -162,7 +162,7 @@ impl Tasks {
         }
     }
 
-    /// Tasks of an outer iteration: fewer where each has more images, or larger ones.
+    /// Tasks of an outer iteration: fewer if each has more images, or larger ones.
     fn meta_batch(&self) -> usize {
         let plain = self.base.dataset == ImageSet::Omniglot && self.base.ways == 5;
         self.tasks(match (self.scale, self.base.dataset) {
@@ -183,7 +183,7 @@ impl Tasks {
         let ((step, steps), base) = (self.maml_step(), &self.base);
         let task = FewShot { tasks: self.meta_batch(), learning_rate: step, steps, ..base.clone() };
         let method = (Rmd::default(), InnerLoop::new(step, steps));
-        // Three steps as published where a class has one image; more images can be learned for longer.
+        // Three steps, as published, if a class has one image; more images allow longer training.
         let tested = if steps == 1 && base.shots == 1 { 3 } else { 10 };
         let entry = self.entry("MAML", task, method, sgd(step, tested));
         self.published(Entry { outer: (adam(), self.rate(2e-3), self.iterations(60, 6000)), ..entry }, MAML)
@@ -197,8 +197,9 @@ impl Tasks {
     }
 
     fn imaml(&self) -> Entry {
-        // A test has as many steps as the training had: λ is made for them where they do not reach the minimum. One image of each class
-        // is trained on for longer at half the rate: twice the rate ended at an outer loss of 0.053, this one at 0.034.
+        // A test has as many steps as the training, because λ is fitted to them if they do not reach the minimum. One
+        // image of each class is trained for longer at half the rate: twice the rate ended at an outer loss of 0.053,
+        // this one at 0.034.
         let (steps, iterations, rate, full) =
             if self.place == Some(0) { (5, 3, 2e-3, 4000) } else { (10, 4, 4e-3, 2800) };
         let (step, rho) = (0.1, 0.5);
@@ -214,8 +215,9 @@ impl Tasks {
     fn reptile(&self) -> Entry {
         let omniglot = self.base.dataset == ImageSet::Omniglot;
         let (shots, minibatch) = if omniglot { (10, 10) } else { (15, 10) };
-        // Reptile's own program takes Adam, whose mean squares it keeps from task to task. An Adam that begins anew in every task takes
-        // steps of one size in all weights, which wears λ out: the loss rose from 0.11 to 0.48 in 2800 iterations. Plain steps do not.
+        // Reptile's own program uses Adam, whose mean squares it keeps from task to task. If Adam restarts in every
+        // task, it takes steps of one size in all weights, and λ degrades: the loss rose from 0.11 to 0.48 in 2800
+        // iterations. Plain steps do not.
         let (step, steps) = (if omniglot { 0.1 } else { 0.02 }, 8);
         let task = FewShot {
             tasks: self.tasks(32),
@@ -313,7 +315,7 @@ impl Tasks {
     }
 }
 
-/// Everything a plan asks for.
+/// All setups of a plan.
 pub(super) fn setups(plan: &Plan) -> Vec<Setup> {
     let quick = plan.is_quick();
     let long = plan.scale == Scale::Paper;
@@ -419,7 +421,7 @@ fn printed(dataset: ImageSet, shots: usize, method: &str) -> (Option<f64>, Optio
     (Some(accuracy).filter(|accuracy| accuracy.is_finite()), error)
 }
 
-/// What independent programs came to on tiny ImageNet, 5-way 1-shot, in 38 seconds each.
+/// Results of independent programs on tiny ImageNet, 5-way 1-shot, in 38 seconds each.
 fn independent(method: &str) -> Option<f64> {
     match method {
         "MAML" => Some(39.1),

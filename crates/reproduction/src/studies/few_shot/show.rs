@@ -13,7 +13,7 @@ const NEAR: f64 = 1.0;
 /// A loss above this is off the plot: guessing among 20 classes has a loss of 3.
 const WORST: f64 = 10.0;
 
-/// What became of a method on tasks of one kind.
+/// The outcome of a method on tasks of one kind.
 struct Outcome<'a> {
     entry: &'a Entry,
     run: Option<&'a FinishedRun>,
@@ -31,7 +31,7 @@ impl Outcome<'_> {
         self.judged.as_ref().map(|judged| 100.0 * judged.accuracy())
     }
 
-    /// What its training took.
+    /// The cost of its training.
     fn cost(&self) -> String {
         let (iterations, tasks) = (self.entry.outer.2, self.entry.task.tasks);
         let planned = format!("{iterations} iterations of {tasks} tasks");
@@ -44,7 +44,7 @@ fn maml<'a, 'b>(all: &'a [Outcome<'b>]) -> Option<&'a Outcome<'b>> {
     all.iter().find(|outcome| outcome.entry.name == "MAML")
 }
 
-/// That a row of HPO-SGLD and MAML's differ in what they cost, and by how much.
+/// A sentence on the difference in cost between a row of HPO-SGLD and MAML's.
 fn unequal(outcome: &Outcome, maml: &Outcome) -> String {
     format!("{} and MAML are not compared at equal cost: {} against {}", outcome.title(), outcome.cost(), maml.cost())
 }

@@ -1,4 +1,4 @@
-//! The cases of the study: what is learned from which labelled rows, and how each is tuned, learned and trained at the end.
+//! The cases of the study: hyperparameters and labelled rows, with the tuning, learning and final training of each.
 
 use bilevel::InnerLoop;
 use bilevel::methods::{AnyMethod, LangevinAdjoint, Rmd};
@@ -8,7 +8,7 @@ use bilevel_tasks::invariance::{Dataset, Transformation};
 use bilevel_tasks::{FewRows, Invariance, LayerRates, NoisyLabels, NoisySource, RowSource};
 use serde::Serialize;
 
-/// A dataset with few labelled rows, and what is learned from them.
+/// A dataset with few labelled rows, and the hyperparameters learned from them.
 pub(super) struct Case {
     pub name: &'static str,
     pub learned: Learned,
@@ -20,7 +20,7 @@ pub(super) struct Case {
     pub variations: bool,
 }
 
-/// What is learned.
+/// The learned hyperparameters.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Learned {
@@ -96,7 +96,7 @@ impl Learned {
         }
     }
 
-    /// Where learning starts if this is the tuned value: a weight that is nearly 0 or 1 hardly moves, and a range of 0 is a saddle.
+    /// The start of learning for this tuned value: a weight near 0 or 1 hardly moves, and a range of 0 is a saddle.
     pub fn start(&self, tuned: &[f64]) -> Vec<f64> {
         match self {
             Learned::Weights(_) => tuned.iter().map(|value| value.clamp(-2.0, 2.0)).collect(),
@@ -105,7 +105,7 @@ impl Learned {
         }
     }
 
-    /// Where λ starts if the evidence judges it.
+    /// The start of λ if the evidence judges it.
     pub fn start_by_evidence(&self) -> Vec<f64> {
         match self {
             Learned::Penalties(task) => vec![task.start],
@@ -180,7 +180,7 @@ impl Learned {
 
 /// All cases; in quick form those on embedded digits, with fewer rows.
 pub(super) fn cases(plan: &Plan) -> Vec<Case> {
-    // Splits take longer where more is computed; how many there are was decided before anything was seen of them.
+    // Splits take longer in larger cases; their number was chosen before seeing any results.
     let case = |name, learned| Case {
         name,
         learned,

@@ -1,7 +1,8 @@
 //! Do learned hyperparameters generalise? Ways to choose penalties, weights of rows, ranges and rates, on the same labelled rows.
 //!
-//! Every row of a table is trained and tuned on the same n labelled rows of a dataset, and judged on other rows; what is shown is the mean
-//! over splits of its difference to *one value tuned by five folds, trained on all n rows*, with its standard error.
+//! Every row of a table is trained and tuned on the same n labelled rows of a dataset, and judged on other rows. Tables
+//! show its difference to *one value tuned by five folds, trained on all n rows*: the mean over splits, with its
+//! standard error.
 
 mod cases;
 mod ways;
@@ -17,7 +18,7 @@ const NAME: &str = "generalisation";
 /// A difference of this many standard errors counts.
 const ERRORS: f64 = 2.0;
 
-/// What each way that applies to a case has found, split by split.
+/// The scores of each applicable way, split by split.
 type Scores<'a> = Vec<(&'a Way, Vec<Score>)>;
 
 fn item(case: &Case, way: &Way, split: u64) -> String {

@@ -1,4 +1,4 @@
-//! The ways to choose λ, each on the same labelled rows: what is learned from which rows, and what is trained on at the end.
+//! The ways to choose λ, each on the same labelled rows: their rows for learning and for the final training.
 
 use super::cases::{Learned, Pattern};
 use bilevel::graph::Executor;
@@ -19,20 +19,20 @@ pub(super) struct Way {
     take: fn(&Bench) -> Result<Score>,
 }
 
-/// What a way is for the comparison.
+/// The role of a way in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Without hypergradients.
     Baseline,
-    /// What a run does without any of what this library adds.
+    /// A run without the additions of this library.
     Plain,
-    /// What this library adds.
+    /// An addition of this library.
     Ours,
-    /// A part of it left out or changed, to see what it does.
+    /// An addition with a part left out or changed, to see its effect.
     Variation,
 }
 
-/// What all are compared with.
+/// The reference of all comparisons.
 pub(super) const REFERENCE: &str = "one tuned by folds, all rows";
 
 pub(super) const WAYS: [Way; 19] = [
@@ -95,14 +95,14 @@ const HELD_OUT: f64 = 0.2;
 const NO_GUARD: Guard = Guard { every: 0, patience: 0 };
 /// A training that goes on from that of a neighbour on the grid takes this many times fewer steps.
 const ON_FROM_A_NEIGHBOUR: usize = 5;
-/// Splits of which what several ways begin with is kept.
+/// Number of splits whose shared first steps are cached.
 const KEPT_SPLITS: usize = 4;
 /// Next to not apart, and the width of a broad prior.
 const TIED: f64 = 0.01;
 const APART: f64 = 1.0;
 /// How much of a pattern is taken, besides nothing of it.
 const SPREADS: [f64; 2] = [0.5, 1.0];
-/// The same where the pattern is multiplied.
+/// The factors for a multiplied pattern.
 const FACTORS: [f64; 4] = [1.0, 2.0, 3.0, 4.0];
 
 /// One way on one split.
@@ -117,7 +117,7 @@ pub(super) struct Work {
     pub steps: usize,
 }
 
-/// What came of it.
+/// The score of a way.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Score {
     pub loss: f64,
@@ -143,7 +143,7 @@ impl Measure for Work {
     }
 }
 
-/// A split, and what is trained on it.
+/// A split, and its trainings.
 struct Bench<'a> {
     work: &'a Work,
     learned: &'a Learned,
@@ -199,7 +199,7 @@ impl Bench<'_> {
         self.learned.task().defaults().inner
     }
 
-    /// The same by a training on all labelled rows, where penalties were beside a mean over this share of them.
+    /// The same by a training on all labelled rows, for penalties that were added to a mean over this share of them.
     fn score_on_all(&self, lambda: &Named<Array>, share: f64) -> Result<Score> {
         self.score(&self.all, &self.problem.rescaled(lambda, share)?)
     }
@@ -224,7 +224,7 @@ impl Bench<'_> {
         Ok((*found).clone())
     }
 
-    /// What tells splits of cases apart: several ways begin with the same steps.
+    /// The identity of a split of a case: several ways share their first steps.
     fn place(&self) -> String {
         let Work { learned, split, iterations, steps, .. } = self.work;
         format!("{split} {iterations} {steps} {:?} {:?}", learned.task(), self.context.data)
@@ -243,8 +243,8 @@ impl Bench<'_> {
         Ok(grid[best].clone())
     }
 
-    /// The outer loss after a training with each λ. Where θ need not start from scratch, all but the first go on from the last one, with
-    /// fewer steps.
+    /// The outer loss after a training with each λ. If θ need not start from scratch, all but the first continue from
+    /// the last one, with fewer steps.
     fn losses(&self, problem: &Problem, all: &[Named<Array>]) -> Result<Vec<f64>> {
         let session = Session::new(problem, &*self.executor)?;
         let key = Key::from_seed(self.work.split);
@@ -324,7 +324,7 @@ impl Bench<'_> {
         RowLosses::new(&session, Part::HeldOut)?.at(&state, key)
     }
 
-    /// λ by the evidence of the rows that this problem trains on, pulled towards one value where a deviation is given.
+    /// λ by the evidence of the rows that this problem trains on, pulled towards one value if a deviation is given.
     fn by_evidence(&self, problem: &Problem, deviation: Option<f64>) -> Result<Named<Array>> {
         let inner = InnerLoop { burn_in: 0, ..self.task_loop() }.at_temperature(1.0 / self.learned.rows() as f64);
         let start = self.learned.start_by_evidence();
@@ -341,8 +341,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The pattern that the evidence finds, around one value and as wide as folds want both: for each fold the pattern comes from its own
-    /// training rows, so that no row chooses twice.
+    /// The pattern of the evidence, around one value, with its value and width chosen by folds. For each fold the
+    /// pattern comes from its own training rows, so that no row chooses twice.
     fn evidence_by_folds(&self) -> Result<Named<Array>> {
         let folds = self.problem.folds(FOLDS, self.work.split)?;
         let of_folds = self.evidence()?.folds(FOLDS, self.work.split)?;

@@ -1,21 +1,21 @@
-//! Where networks start that represent signals (table meta_inr): random weights, Reptile, Reptile's outputs without its
-//! weights and its weights without their order, MAML, FO-MAML, and HPO-SGLD with and without the paper's extra term ‖λ
-//! − sg(θ*)‖².
+//! Meta-learned initialisations for implicit representations (table meta_inr): random weights, Reptile with two
+//! controls (its outputs without its weights, its weights without their order), MAML, FO-MAML, and HPO-SGLD with and
+//! without the paper's extra term ‖λ − sg(θ*)‖².
 //!
 //! Two families, each judged by the PSNR of signals that nothing was learned from, after this many steps of plain
 //! descent:
 //!
 //!   1. images: pets at 64 × 64 pixels, SIREN of five layers of 256 with ω = 60, two inner steps of 0.01; and the same
-//!      images by a perceptron with rectifiers on Fourier features, one layer of 128 with two inner steps of 0.1, for
-//!      which there is neither a number of the paper nor an independent one;
-//!   2. scenes: made-up lamps, of which a new one is seen in one view and judged by others; NeRF of six layers of 256,
+//!      images by a ReLU network on Fourier features, one layer of 128 with two inner steps of 0.1, for which neither
+//!      the paper nor an independent program has a number;
+//!   2. scenes: generated lamps, with a new one seen in one view and judged by others; NeRF of six layers of 256,
 //!      32 inner steps of 0.5 with 128 rays each.
 //!
-//! The paper has ShapeNet's lamps, cars and chairs instead, which are not to be had. The derivative of the extra term
-//! is 2·(λ − θ*), twice the step of Reptile: at one outer rate a row with it is to be held against Reptile at twice the
-//! rate, too. In full it takes about two minutes on one H200: a quarter of it for MAML on images from three seeds, a
-//! quarter for HPO-SGLD on lamps from three seeds and for longer, a quarter to learn and look at held-out lamps, and
-//! the rest for everything else. Quick, images are the embedded digits, lamps are smaller, and so are networks.
+//! The paper uses ShapeNet's lamps, cars and chairs instead, which are not available. The derivative of the extra term
+//! is 2·(λ − θ*), twice the step of Reptile, so for a fair comparison there is also a Reptile row at twice the rate.
+//! The full form takes about two minutes on one H200. A quarter is MAML on images from three seeds, a quarter is the
+//! longer HPO-SGLD on lamps from three seeds, and a quarter is the test on held-out lamps. The quick form uses the
+//! embedded digits for images, and smaller lamps and networks.
 
 mod show;
 mod work;
@@ -36,7 +36,7 @@ const NOISE: (f64, f64) = (1e-4, 1e-6);
 /// Signals shown as pictures.
 const SHOWN: usize = 2;
 
-/// A way to learn where to start.
+/// A way to learn the initialisation.
 #[derive(Clone, Debug)]
 struct Way {
     /// In labels.
@@ -59,14 +59,14 @@ enum By {
     HpoSgld,
 }
 
-/// What moves λ, at a rate.
+/// The optimizer of λ, with its rate.
 #[derive(Clone, Copy, Debug)]
 enum Moved {
     ByAdam(f64),
     ByDescent(f64),
 }
 
-/// A family with the ways to learn where its networks start.
+/// A family with the ways to learn its initialisation.
 #[derive(Clone)]
 struct Experiment {
     /// In labels.
@@ -81,7 +81,7 @@ struct Experiment {
     seeds: u64,
     /// Steps to match outputs in.
     matching: usize,
-    /// What operands of products are rounded to.
+    /// The precision of the operands of products.
     precision: Precision,
     /// The largest norm of a hypergradient, above which it is scaled down; 0 for any.
     clip: f64,
@@ -111,7 +111,7 @@ fn experiments(plan: &Plan) -> [Experiment; 3] {
         matching: plan.choose(300, 2000),
         // Sines have ω times their operands as phases, and would see them rounded.
         precision: Precision::Full,
-        // Where training is about to become chaotic, a single hypergradient can be far larger than all others.
+        // If training is about to become chaotic, a single hypergradient can be far larger than all others.
         clip: plan.choose(0.0, 1.0),
     };
     // Chosen by the error on images to learn from, in short runs: with higher frequencies, smaller steps, or more layers,
@@ -150,8 +150,8 @@ fn experiments(plan: &Plan) -> [Experiment; 3] {
         Scale::Paper => [45 * (task.signals / task.tasks) as u32; 2].into(),
         _ => (plan.choose(20, 40), 160),
     };
-    // Plain descent, as Reptile has it, at one rate for both; Adam where a hypergradient is small beside the way
-    // training goes.
+    // Plain descent, as in Reptile, at one rate for both; Adam if a hypergradient is small compared with the
+    // displacement of training.
     let (rate, adam) = (0.5, ByAdam(plan.choose(3e-3, 1e-4)));
     let (plain, twice, tenth) = (ByDescent(rate), ByDescent(2.0 * rate), ByDescent(0.1 * rate));
     let (extra, tenfold) = ("HPO-SGLD + ‖λ − sg(θ*)‖²", "HPO-SGLD + 10·‖λ − sg(θ*)‖²");
@@ -235,7 +235,7 @@ impl Experiment {
         Adaptation { task: self.task.clone(), seed: plan.seed + seed, origin, counts, precision, pictures }
     }
 
-    /// Why it cannot be done, where it cannot.
+    /// The reason why it cannot be done, if so.
     fn missing(&self, plan: &Plan) -> Option<String> {
         let source = &self.task.source;
         let there = source.is_empty() || plan.data.as_ref().is_some_and(|data| data.join(source).exists());

@@ -15,7 +15,7 @@ pub(super) const MATCHED: &str = "matched";
 /// Reptile's weights in another order, in labels.
 pub(super) const SHUFFLED: &str = "shuffled";
 
-/// What an independent program gives after each number of steps, by experiment and way.
+/// Results of an independent program after each number of steps, by experiment and way.
 const REFERENCE: [(&str, &str, [Option<f64>; 3]); 9] = [
     ("images", RANDOM, [Some(12.6), Some(21.4), Some(29.0)]),
     ("images", "reptile", [Some(14.4), Some(15.8), Some(25.6)]),
@@ -28,7 +28,7 @@ const REFERENCE: [(&str, &str, [Option<f64>; 3]); 9] = [
     ("lamps", "hpo-sgld", [Some(13.3), None, None]),
 ];
 
-/// What the paper has for ShapeNet's lamps, at the end.
+/// The paper's final numbers for ShapeNet's lamps.
 const PAPER: [(&str, f64); 6] = [
     (RANDOM, 15.47),
     (MATCHED, 20.79),
@@ -38,7 +38,7 @@ const PAPER: [(&str, f64); 6] = [
     ("hpo-sgld-tenfold", 22.73),
 ];
 
-/// What MAML should reach on images after two steps.
+/// The PSNR that MAML should reach on images after two steps.
 const GOAL: f64 = 30.0;
 /// Two PSNRs this near are the same, given other images, other lamps and other draws.
 const NEAR: f64 = 2.0;
@@ -56,7 +56,7 @@ struct Scored {
 }
 
 impl Scored {
-    /// The PSNR after the n-th number of steps, over seeds: each the mean over signals, nothing where one was lost.
+    /// The PSNR after the n-th number of steps, over seeds: each the mean over signals; `None` if one was lost.
     fn psnr(&self, n: usize) -> Option<Spread> {
         let seed = |found: &Found| {
             let all = found.adapted[n + 1].psnr.iter().copied().collect::<Option<Vec<f64>>>()?;
@@ -144,8 +144,7 @@ fn row(plan: &Plan, experiment: &Experiment, all: &[Scored], scored: &Scored, n:
     row.paper(paper).reference(reference).verdict(verdict(experiment, all, scored, (n, reference)))
 }
 
-/// Whether it came out as it should. The paper's numbers are of other lamps: what is held against it is the order of
-/// its rows.
+/// The verdict on a way. The paper's numbers are of other lamps, so only the order of its rows is compared.
 fn verdict(experiment: &Experiment, all: &[Scored], scored: &Scored, (n, reference): (usize, Option<f64>)) -> Verdict {
     let of = |key: &str| all.iter().find(|other| other.key == key).and_then(|other| Some(other.psnr(n)?.mean));
     let exploding = experiment.key == "images" && scored.key.starts_with("hpo-sgld");
@@ -214,7 +213,7 @@ fn said(experiment: &Experiment, all: &[Scored]) -> Vec<String> {
     [say(0), say(2), matched, twice(all)].into_iter().flatten().collect()
 }
 
-/// What is left of the extra term's advantage when Reptile moves as far as it does.
+/// The remaining advantage of the extra term if Reptile moves equally far.
 fn twice(all: &[Scored]) -> Option<String> {
     let at_the_end = |key: &str| Some(all.iter().find(|scored| scored.key == key)?.psnr(2)?.mean);
     let [reptile, twice] = [at_the_end("reptile")?, at_the_end("reptile-twice")?];
@@ -247,7 +246,7 @@ fn curves(experiment: &Experiment, all: &[Scored]) -> Section {
     Section::Plot(figure(title, "steps from the initialisation", "PSNR, dB", all.iter().map(line).collect()))
 }
 
-/// How the PSNR of held-out signals grows while λ is learned, where runs measure it.
+/// How the PSNR of held-out signals grows while λ is learned, if runs measure it.
 fn history(experiment: &Experiment, done: &Finished) -> Option<Section> {
     let name = "PSNR of held-out images";
     let line = |way: &super::Way| {

@@ -1,4 +1,4 @@
-//! What is measured: held-out signals learned from an initialisation.
+//! The measurement: held-out signals learned from an initialisation.
 
 use bilevel::{DType, Key, Precision, Result, State};
 use bilevel_run::{Context, LambdaLeaf, Measure, Place};
@@ -22,13 +22,13 @@ impl Serialize for Weights {
     }
 }
 
-/// Where the networks of held-out signals start.
+/// The start of the networks of held-out signals.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Origin {
-    /// Where a run starts that has learned nothing yet.
+    /// The start of a run, before learning.
     Random,
-    /// At what a run found.
+    /// The λ found by a run.
     Learned(Weights),
     /// At the same numbers in another order within every leaf.
     Shuffled(Weights),
@@ -49,13 +49,13 @@ pub(super) struct Adaptation {
     pub pictures: usize,
 }
 
-/// What became of them.
+/// The results on held-out signals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     pub adapted: Vec<Adapted>,
-    /// What the first of them really are.
+    /// The first of the signals themselves.
     pub truth: Vec<Vec<u8>>,
-    /// The mean squared difference that was left between outputs, where they were matched.
+    /// The remaining mean squared difference between outputs, if they were matched.
     pub apart: Option<f64>,
 }
 

@@ -4,14 +4,14 @@
 //!
 //!   A = mean of a·aᵀ,   G = mean of Σₖ gₖ·gₖᵀ
 //!
-//! a is what the layer sees, averaged over views, with a 1 for its bias; gₖ = Jᵀ·rₖ, where J is the derivative of the logits by what
-//! the layer gives, summed over views, and rₖ = √pₖ·(eₖ − p) has Σₖ rₖ·rₖᵀ = diag p − p·pᵀ, the second derivative of the cross entropy.
-//! With multipliers C for them the outer loss is
+//! a is the layer's input, averaged over views, with a 1 for its bias. In gₖ = Jᵀ·rₖ, J is the derivative of the logits
+//! by the layer's output, summed over views. rₖ = √pₖ·(eₖ − p) has Σₖ rₖ·rₖᵀ = diag p − p·pᵀ, the second derivative of
+//! the cross entropy. With multipliers C for them the outer loss is
 //!
 //!   f = cross entropy + Σ over layers of ⟨C_A, A⟩ + ⟨C_G, G⟩
 //!
-//! so that ∂f/∂C are the factors, and ∂f/∂λ is all of the marginal likelihood's slope, once the multipliers are the slopes of its
-//! determinants. θ is trained with the precisions of its prior: L_T = cross entropy + Σ δ‖θ‖²/(2N).
+//! so ∂f/∂C are the factors. Once the multipliers are the slopes of its determinants, ∂f/∂λ is the full slope of the
+//! marginal likelihood. θ is trained with the precisions of its prior: L_T = cross entropy + Σ δ‖θ‖²/(2N).
 
 use bilevel::graph::nn::{cross_entropy, log_softmax};
 use bilevel::splits::Part;
@@ -24,7 +24,7 @@ use bilevel_tasks::invariance::{ACCURACY, Judge, Parts, Views};
 /// Layers of the network.
 pub(super) const LAYERS: usize = 2;
 
-/// λ, and what its slope is computed with.
+/// λ, and the multipliers with which its slope is computed.
 #[derive(Clone, Debug, Tree)]
 #[tree(crate = "bilevel::graph")]
 pub(super) struct Evidence<T> {
@@ -32,11 +32,11 @@ pub(super) struct Evidence<T> {
     pub ranges: T,
     /// log δ of each layer.
     pub log_precisions: T,
-    /// Of the factors A and G of each layer.
+    /// The multipliers of the factors A and G of each layer.
     pub multipliers: Vec<T>,
 }
 
-/// What the factors are sums of.
+/// The terms whose sums are the factors.
 pub(super) struct Curvature {
     /// `[n, classes]`.
     pub logits: Tensor,
@@ -51,7 +51,7 @@ impl Curvature {
         let features = hidden.mean([1]);
         let logits = last.forward(features);
         let (count, classes) = (logits.dim(0), logits.dim(1));
-        // √p by way of log p has a derivative also where p is 0.
+        // √p via log p also has a derivative at p = 0.
         let log_p = log_softmax(logits, 1);
         let unit = logits.constant_like(0.0, [1, classes, classes]);
         let unit = unit.iota_like(1).equal(unit.iota_like(2));
@@ -131,11 +131,11 @@ mod tests {
     const HIDDEN: usize = 4;
     const CLASSES: usize = 3;
 
-    /// What [`Curvature`] says of a small network, and everything that follows from derivatives of its logits.
+    /// The [`Curvature`] of a small network, and the same from derivatives of its logits.
     struct Small {
-        /// Of the factors, in the order of the multipliers, each with its width.
+        /// The rows of the factors, in the order of the multipliers, each with its width.
         rows: Vec<(Vec<f64>, usize)>,
-        /// Means over views of what the layers see, image by image.
+        /// Means over views of the layers' inputs, image by image.
         inputs: [Vec<Vec<f64>>; LAYERS],
         /// diag p − p·pᵀ, image by image.
         covariances: Vec<Vec<f64>>,
@@ -229,7 +229,7 @@ mod tests {
                 }
             }
             near(&gram(&small.rows[2 * layer]), &sum);
-            // What a layer gives is moved in all views at once by its bias.
+            // The bias of a layer moves its output in all views.
             let outputs = small.rows[2 * layer + 1].1;
             let mut sum = vec![0.0; outputs * outputs];
             for (covariance, jacobian) in small.covariances.iter().zip(&small.jacobians[layer]) {

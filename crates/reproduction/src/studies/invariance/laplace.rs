@@ -3,7 +3,7 @@
 //!   −log p(D | λ, δ) ≈ N·L + ½ Σₗ [δₗ‖θₗ‖² − Pₗ·log δₗ + log det(N·Aₗ⊗Gₗ + δₗ)]
 //!
 //! L is the mean cross entropy at θ, δₗ the precision of the prior of layer l and Pₗ the number of its weights; Aₗ and Gₗ are the
-//! factors of `evidence.rs`. λ is in L and in the factors, θ stays.
+//! factors of `evidence.rs`. λ is in L and in the factors; θ is fixed.
 
 use super::evidence::LAYERS;
 use crate::kronecker::{Kronecker, side_by_side};
@@ -50,8 +50,8 @@ impl Laplace {
         })
     }
 
-    /// Precisions that are half of the way closer, on a logarithmic scale, to where these slopes are 0, as MacKay has it: what the
-    /// images determine of a layer, divided by ‖θₗ‖².
+    /// Precisions half of the way, on a logarithmic scale, to the zeros of these slopes, by MacKay's rule: the number
+    /// of parameters of a layer determined by the images, divided by ‖θₗ‖².
     pub fn better_precisions(&self, log_precisions: [f64; LAYERS]) -> [f64; LAYERS] {
         let slopes = self.by_log_precisions(log_precisions);
         std::array::from_fn(|i| {
@@ -88,7 +88,7 @@ pub(super) struct Fitting {
 }
 
 impl Fitting {
-    /// Of an [`evidence`](super::evidence::evidence) problem with this many training images.
+    /// The approximation of an [`evidence`](super::evidence::evidence) problem with this many training images.
     pub fn new(session: &Session, batches: u32, count: usize) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
@@ -103,7 +103,8 @@ impl Fitting {
         Ok(Fitting { routine: Routine::new(&builder.build()?, session)?, batches, count })
     }
 
-    /// The approximation at the λ and θ of a state, whose multipliers are 0 afterwards; none where the loss is no number.
+    /// The approximation at the λ and θ of a state, whose multipliers are 0 afterwards; `None` if the loss is not a
+    /// number.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Option<Laplace>> {
         // Without multipliers the outer loss is the cross entropy.
         state.lambda[MULTIPLIERS..].iter().try_for_each(|multiplier| multiplier.zero())?;
@@ -235,7 +236,7 @@ mod tests {
         learn.run(0..1).unwrap();
         let slope = learn.outputs("slope").unwrap().numbers().unwrap();
         for (i, slope) in slope.into_iter().enumerate() {
-            // The step is small, as views have kinks where they cross from one pixel to the next.
+            // The step is small, because views have kinks at the edges of pixels.
             let step = 2e-6;
             let mut at = |sign: f64| {
                 let mut moved = RANGE;

@@ -59,7 +59,7 @@ impl Lila {
 /// −log p(D | λ, δ)/N, at each fit.
 const EVIDENCE: &str = "−log p(D)/N";
 
-/// Folded into the key of the run, for draws of their own; fits have the numbers from the last on.
+/// Folded into the key of the run, for separate draws; fits have the numbers from the last one on.
 const TRAINING: u32 = 3;
 const LEARNING: u32 = 4;
 const FITS: u32 = 5;

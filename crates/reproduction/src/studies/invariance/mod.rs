@@ -1,4 +1,4 @@
-//! What invariance learning needs beyond its table: LILA, the marginal likelihood of the training images.
+//! The parts of invariance learning beyond its table: LILA, the marginal likelihood of the training images.
 
 mod evidence;
 mod laplace;

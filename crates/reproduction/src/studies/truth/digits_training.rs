@@ -1,5 +1,6 @@
-//! Does a hypergradient exist? One whole training of an MLP on 200 digits with minibatches of 8 and one L2 weight per parameter: the
-//! exact derivative through all steps, how fast sensitivities grow, and what one forward pass of the Langevin adjoint makes of it.
+//! The existence of a hypergradient: one whole training of an MLP on 200 digits with minibatches of 8 and one L2 weight
+//! per parameter. It shows the exact derivative through all steps, the growth of sensitivities, and the result of one
+//! forward pass of the Langevin adjoint.
 
 use super::NAME;
 use bilevel::graph::nn;
@@ -10,13 +11,13 @@ use bilevel_run::{Finished, Measure, Place, Row, Verdict, label};
 use bilevel_tasks::digits::{CLASSES, Digits, PIXELS};
 use serde::{Deserialize, Serialize};
 
-/// Inner steps, the last beyond where derivatives of training exist.
+/// Inner steps; at the last one, derivatives of training do not exist.
 pub(super) const STEPS: [f64; 4] = [0.1, 0.3, 0.6, 1.0];
 const HIDDEN: usize = 32;
 const ROWS: usize = 200;
 const BATCH: usize = 8;
 const PENALTY: f64 = 1e-3;
-/// Steps after which the adjoint forgets, in the column that says so.
+/// Steps after which the adjoint decays, in its column.
 const HORIZON: usize = 1000;
 
 #[derive(Clone, Tree)]
@@ -37,10 +38,10 @@ pub(super) struct DigitsTraining {
     pub inner: InnerLoop,
 }
 
-/// A method beside the exact derivative.
+/// A method compared with the exact derivative.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Beside {
-    /// None where the exact derivative is not finite.
+    /// `None` if the exact derivative is not finite.
     cosine: Option<f64>,
     size: Option<f64>,
 }
@@ -160,7 +161,7 @@ pub(super) fn found(done: &Finished) -> Result<Vec<(f64, Found)>> {
 }
 
 impl Found {
-    /// The cosines as rows: there is a claim where a hypergradient exists.
+    /// The cosines as rows: there is a claim if a hypergradient exists.
     pub fn rows(&self, step: f64) -> Vec<Row> {
         let setting = format!("MLP on digits, γ = {step}");
         let one = |method: &str, beside: &Beside| {

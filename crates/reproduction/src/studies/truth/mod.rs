@@ -1,8 +1,8 @@
-//! The truth suite: every method on every problem whose hypergradient is known, on whole trainings of small networks, and on a
-//! training of an MLP on the digits over a range of inner steps.
+//! The truth suite: every method on every problem with a known hypergradient. It includes whole trainings of small
+//! networks, and a training of an MLP on the digits over a range of inner steps.
 //!
-//! The problems, the measurements and what each method claims are those of [`bilevel_truth`]; here they become rows, one table and
-//! one heat map.
+//! The problems, the measurements and the claims of methods are those of [`bilevel_truth`]; here they become rows, one
+//! table and one heat map.
 
 mod digits_training;
 
@@ -19,8 +19,8 @@ const NAME: &str = "truth";
 /// A bias is shown between these powers of ten.
 const SHADES: (f64, f64) = (-6.0, 1.0);
 
-/// Where a method claims nothing. A standard error of four replicas is too uncertain to hold a claim to: a deviation of three of them is
-/// chance in one of seventeen.
+/// The effort if a method claims nothing. A standard error of four replicas is too uncertain to hold a claim to: a
+/// deviation of three of them is chance in one of seventeen.
 const BRIEF: Effort = Effort { replicas: 4, calls: 1, length: 1 };
 
 /// One method on all problems, or on all trainings of networks.
@@ -130,7 +130,7 @@ impl Study for Truth {
     }
 }
 
-/// What a quick run looks at: one method of each kind that costs little.
+/// The methods of a quick run: a cheap one of each kind.
 const QUICK: [&str; 5] = ["hpo-sgld", "langevin-adjoint", "ift-cg", "amigo-cg", "rmd-fo"];
 
 /// A row of the suite as one of a study.
@@ -145,16 +145,16 @@ fn shown(row: &truth::Row, registry: &Registry) -> Row {
     let cost = registry.known_method(&row.method).ok().map(|known| price(row.oracles, known.passes));
     let bias = row.relative_bias().unwrap_or(f64::NAN);
     let spread = row.spread.zip(row.truth).map_or(f64::NAN, |(spread, truth)| spread / truth);
-    // The seeds are what the standard error follows from; a method that does not apply has none.
+    // The standard error follows from the seeds; a method that does not apply has none.
     let seeds = if row.verdict.applies() { row.replicas.max(1) } else { 0 };
     let mut shown =
         Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, seeds);
-    // Set as it is: a bias of 0 is compared with nothing that could make it undecided.
+    // Set directly: a bias of 0 has no comparison that could make it undecided.
     shown.verdict = verdict;
     shown
 }
 
-/// Of each method: how many of its claims were looked at and hold, and what a hypergradient costs.
+/// For each method: the number of its tested claims that hold, and the cost of a hypergradient.
 fn by_method(table: &Table, registry: &Registry) -> bilevel_report::Table {
     let names: Vec<String> = table.heat_map().methods;
     let line = |name: &String| {
