@@ -3,9 +3,9 @@
 //! On one H200, four at a time, most of the time goes to the methods whose published numbers are to be met: two to four minutes each. The
 //! others have as many iterations as fit into ten minutes in all. One seed each.
 //!
-//! At the scale of the paper every method has the published length of MAML, 60 000 iterations, and Reptile its own, 100
-//! 000. The number of tasks is the published one: 32 of 5 classes of characters, 16 of 20, and for photographs 4 with
-//! one image of each class and 2 with five. The rates are those of the full form, along a cosine.
+//! At the scale of the paper every method has the published length: 60 000 iterations of MAML, and 100 000 of Reptile.
+//! The number of tasks is the published one: 32 of 5 classes of characters, 16 of 20, and for photographs 4 with one
+//! image of each class and 2 with five. The rates are those of the full form, along a cosine.
 
 use bilevel::InnerLoop;
 use bilevel::methods::{CurvatureProduct, HpoSgld, Imaml, Reptile, Rmd, RmdFo};
