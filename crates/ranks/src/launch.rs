@@ -1,7 +1,8 @@
 //! The launcher of this process, its rank and the number of ranks: from the variables of `mpirun`, `srun` and
 //! `torchrun`.
 
-use crate::mpi::{Implementation, Mpi};
+use crate::implementation::Implementation;
+use crate::mpi::Mpi;
 use crate::tcp::Tcp;
 use bilevel_graph::{Link, Result, rank_error};
 

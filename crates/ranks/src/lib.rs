@@ -8,7 +8,12 @@
 
 mod digest;
 mod executor;
+mod implementation;
 mod launch;
+#[cfg(all(unix, feature = "mpi"))]
+mod mpi;
+#[cfg(not(all(unix, feature = "mpi")))]
+#[path = "mpi/absent.rs"]
 mod mpi;
 #[doc(hidden)]
 pub mod mpirun;
@@ -17,8 +22,9 @@ mod tcp;
 mod threads;
 
 pub use crate::executor::Ranks;
+pub use crate::implementation::Implementation;
 pub use crate::launch::{Launch, Transport};
-pub use crate::mpi::{Implementation, Mpi};
+pub use crate::mpi::Mpi;
 pub use crate::partition::{partition, partition_with_state};
 pub use crate::tcp::Tcp;
 pub use crate::threads::Threads;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// use bilevel::methods::{LangevinAdjoint, Rmd};
-/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Session, Variable};
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 /// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0.square())

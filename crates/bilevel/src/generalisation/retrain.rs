@@ -28,7 +28,7 @@ where
     ///     .build()?;
     /// // Found with half of the rows: half the penalty is as large a part of the sum over all.
     /// let whole = problem.rescaled(&Leaf(Array::from_f64([], vec![0.0])?), 0.5)?;
-    /// assert_eq!(whole.0.item()?, 0.5f64.ln());
+    /// assert_eq!(whole.0.item().unwrap(), 0.5f64.ln());
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn rescaled(&self, lambda: &L::With<Array>, share: f64) -> Result<L::With<Array>> {
@@ -54,7 +54,7 @@ where
     /// let (whole, lambda) = problem.to_retrain(&Leaf(Array::from_f64([], vec![0.0])?))?;
     /// let trained = whole.train(&lambda).step(0.1).steps(200).run()?;
     /// assert_eq!(whole.rows_of(Part::Train), 4);
-    /// assert!((trained.theta.0.item()? - 2.5 / 1.5).abs() < 1e-9); // a penalty of ½
+    /// assert!((trained.theta.0.item().unwrap() - 2.5 / 1.5).abs() < 1e-9); // a penalty of ½
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn to_retrain(&self, lambda: &L::With<Array>) -> Result<(Self, L::With<Array>)> {

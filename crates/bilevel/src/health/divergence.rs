@@ -102,10 +102,18 @@ impl Cause {
 /// The symptom of a diverged run, and its remedy.
 ///
 /// ```
-/// use bilevel::diagnostics::{Cause, Diagnosis};
-/// let diagnosis =
-///     Diagnosis { iteration: 7, seen: "θ is no longer finite".into(), cause: Cause::InnerStepTooLarge };
-/// assert!(diagnosis.to_string().starts_with("iteration 7: θ is no longer finite; the inner loop diverges"));
+/// use bilevel::diagnostics::Cause;
+/// use bilevel::methods::Rmd;
+/// use bilevel::prelude::*;
+/// let problem = Problem::builder(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| t.0.square())
+///     .build()?;
+/// // Steps of 3 on a curvature of 2 multiply θ − λ by −5.
+/// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(3.0, 500)).iterations(10).run()?;
+/// let StopReason::Diverged(diagnosis) = outcome.reason else { panic!("{:?}", outcome.reason) };
+/// assert!(diagnosis.iteration == 1 && diagnosis.cause == Cause::InnerStepTooLarge, "{diagnosis}");
+/// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -39,7 +39,9 @@ pub struct JsonLines {
 /// counts. Fields that only some methods have may be absent.
 ///
 /// ```
-/// let fields = bilevel::observers::iteration_fields(&bilevel::observers::Iteration { number: 3, ..Default::default() });
+/// let mut iteration = bilevel::observers::Iteration::default();
+/// iteration.number = 3;
+/// let fields = bilevel::observers::iteration_fields(&iteration);
 /// assert_eq!((&fields["iteration"], &fields["inner_gradients"]), (&3.into(), &0.into()));
 /// ```
 pub fn iteration_fields(iteration: &Iteration) -> Map<String, Value> {

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// The numbers of one outer iteration.
 ///
 /// ```
-/// let iteration = bilevel::observers::Iteration { number: 3, rate: 0.1, ..Default::default() };
+/// let mut iteration = bilevel::observers::Iteration::default();
+/// iteration.number = 3;
 /// assert_eq!((iteration.number, iteration.oracles.inner_gradients), (3, 0));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,8 +52,17 @@ pub struct Iteration {
 /// The facts about a run at its beginning.
 ///
 /// ```
-/// let beginning = bilevel::observers::Beginning { method: "rmd", optimizer: "adam", done: 20, until: 100, notes: vec![] };
-/// assert_eq!(beginning.until - beginning.done, 80);
+/// use bilevel::observers::{Beginning, Observer};
+/// use std::ops::ControlFlow;
+///
+/// struct Announce;
+///
+/// impl Observer for Announce {
+///     fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
+///         println!("{} with {}: {} iterations", beginning.method, beginning.optimizer, beginning.until - beginning.done);
+///         ControlFlow::Continue(())
+///     }
+/// }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 /// use bilevel::observers::{Iteration, Observer, ProgressLine};
 /// let mut line = ProgressLine::new(Vec::new(), false);
 /// let state = State::default(); // without a single leaf
-/// let _ = line.on_iteration(&Iteration { number: 1, outer_loss: 0.25, ..Default::default() }, &state);
+/// let mut iteration = Iteration::default();
+/// (iteration.number, iteration.outer_loss) = (1, 0.25);
+/// let _ = line.on_iteration(&iteration, &state);
 /// let text = String::from_utf8(line.into_inner()).unwrap();
 /// assert!(text.starts_with("iteration 1") && text.contains("outer 2.5000e-1") && text.ends_with('\n'));
 /// ```

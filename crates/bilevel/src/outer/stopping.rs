@@ -170,7 +170,8 @@ impl StopReason {
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, Default::default()).inner(InnerLoop::default())
+/// let outcome = Driver::new(&problem, IftCg::default())
+///     .inner(InnerLoop::new(0.1, 100))
 ///     .rate(0.1)
 ///     .iterations(50)
 ///     .run()?;

@@ -19,7 +19,7 @@ fn the_study_prints_its_tables_and_writes_its_files_the_same_every_time() {
     };
     assert_eq!(lambda("digits"), lambda("digits-2"));
 
-    assert_eq!(said.out.lines().count(), 6 * 4);
+    assert_eq!(said.out.lines().count(), 7 * 4);
     let page = place.read("runs/digits/report.html");
     for part in ["Results", "Validation loss over cost", "langevin-adjoint: change of λ", "Settings"] {
         assert!(page.contains(part), "{part}");

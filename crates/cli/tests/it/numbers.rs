@@ -264,11 +264,22 @@ fn sections(text: &str) -> Vec<(String, Vec<(usize, &str)>)> {
     all
 }
 
-/// Whether a line has a number with a decimal point that is not part of a name or a version.
+/// Whether a line has a number with one decimal point: a version or an address has more.
 fn has_decimal(line: &str) -> bool {
-    let bytes = line.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    (1..bytes.len()).any(|at| bytes[at] == b'.' && digit(at - 1) && digit(at + 1))
+    line.split(|c: char| !c.is_ascii_digit() && c != '.').any(|word| {
+        let mut parts = word.trim_matches('.').split('.');
+        parts.by_ref().take(2).filter(|part| !part.is_empty()).count() == 2 && parts.next().is_none()
+    })
+}
+
+#[test]
+fn a_number_has_one_decimal_point_and_an_address_or_a_version_has_more() {
+    assert!(has_decimal("a loss of 0.107.") && has_decimal("(3.2×)") && has_decimal("at 127.0.0.1 in 0.5 s"));
+    assert!(
+        !has_decimal("listens on 127.0.0.1 alone.")
+            && !has_decimal("version 0.2.0, 17 of 20")
+            && !has_decimal("1..2, a.b")
+    );
 }
 
 /// Sections with numbers that no passage holds: file, heading, and the command that prints them, or "settings" if nothing was measured.

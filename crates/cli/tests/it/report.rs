@@ -53,7 +53,8 @@ fn every_run_has_a_report_and_its_figures_as_files() {
         "losses-by-rows",
         "test-accuracy",
     ];
-    let wanted: Vec<String> = stems.iter().flat_map(|stem| ["png", "svg"].map(|e| format!("{stem}.{e}"))).collect();
+    let mut wanted: Vec<String> = stems.iter().flat_map(|stem| ["png", "svg"].map(|e| format!("{stem}.{e}"))).collect();
+    wanted.sort();
     assert_eq!(names(&place, "kept/plots"), wanted);
     for name in wanted {
         let bytes = std::fs::read(place.path(&format!("kept/plots/{name}"))).unwrap();

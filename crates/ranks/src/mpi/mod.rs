@@ -5,37 +5,12 @@
 
 mod api;
 
+use crate::implementation::Implementation;
 use crate::mpi::api::{Api, Calls};
 use bilevel_graph::{Communicator, Result, rank_error};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
-
-/// An implementation of MPI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Implementation {
-    /// Open MPI, whose handles are addresses.
-    OpenMpi,
-    /// MPICH and those that share its binary interface, such as Intel MPI; handles are integers.
-    Mpich,
-}
-
-impl Implementation {
-    /// The library's name on Linux.
-    const fn library(self) -> &'static str {
-        match self {
-            Implementation::OpenMpi => "libmpi.so.40",
-            Implementation::Mpich => "libmpich.so.12",
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Implementation::OpenMpi => "Open MPI",
-            Implementation::Mpich => "MPICH",
-        }
-    }
-}
 
 /// Offsets and counts of MPI are 32-bit: larger messages move in pieces of this many bytes for all ranks together.
 const MAX_MESSAGE: usize = 1 << 28;
@@ -44,7 +19,6 @@ const MAX_MESSAGE: usize = 1 << 28;
 pub struct Mpi {
     rank: usize,
     size: usize,
-    implementation: Implementation,
     /// One call at a time, from whichever thread.
     calls: Mutex<Box<dyn Calls>>,
 }
@@ -67,12 +41,7 @@ impl Mpi {
         };
         calls.begin()?;
         let (rank, size) = (calls.rank()?, calls.size()?);
-        Ok(Mpi { rank, size, implementation, calls: Mutex::new(calls) })
-    }
-
-    /// The implementation it was started by.
-    pub fn implementation(&self) -> Implementation {
-        self.implementation
+        Ok(Mpi { rank, size, calls: Mutex::new(calls) })
     }
 
     fn with<R>(&self, call: impl FnOnce(&dyn Calls) -> R) -> R {

@@ -75,7 +75,7 @@ pub struct Rmd {
 /// let (method, inner) = (Rmd { storage: Storage::Checkpoints }, InnerLoop::new(0.01, 900));
 /// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
 /// let mut rmd = method.prepare_rmd(&session, &inner).unwrap();
-/// rmd.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
+/// rmd.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0), inner.step).unwrap();
 /// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
 /// ```
 pub struct PreparedRmd {

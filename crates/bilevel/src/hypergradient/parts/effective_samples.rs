@@ -29,9 +29,9 @@ pub fn are_enough(kept: usize) -> bool {
 ///
 /// ```
 /// use bilevel::graph::{Graph, Program};
-/// use bilevel::parts::{InnerLoop, effective_samples};
+/// use bilevel::parts::effective_samples;
 /// use bilevel::programs::{Routine, Trace, or_zeros};
-/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Problem, Session, Variable};
 /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0)

@@ -113,8 +113,8 @@ impl Point {
 ///
 /// ```
 /// use bilevel::diagnostics::Cause;
-/// use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
-/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
+/// use bilevel::parts::{ConjugateGradients, Ending, Implicit, Matrix};
+/// use bilevel::{Cpu, InnerLoop, Key, Leaf, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::builder(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
