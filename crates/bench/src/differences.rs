@@ -17,14 +17,14 @@ pub struct Products {
 pub struct Differences {
     /// Of the loss.
     pub loss: f64,
-    /// Of the gradient, the worst over parameters.
+    /// The difference of the gradient, the worst over parameters.
     pub gradient: f64,
-    /// Of the Hessian-vector product, the worst over parameters.
+    /// The difference of the Hessian-vector product, the worst over parameters.
     pub product: f64,
 }
 
 impl Differences {
-    /// Of `found` from `expected`.
+    /// The differences of `found` from `expected`.
     pub fn between(found: &Products, expected: &Products) -> Self {
         Differences {
             loss: relative_difference(&found.loss, &expected.loss),
@@ -46,7 +46,7 @@ fn worst(found: &[Array], expected: &[Array]) -> f64 {
     found.iter().zip(expected).map(|(a, b)| relative_difference(a, b)).fold(0.0, f64::max)
 }
 
-/// max |a − b| / max |b|; infinite where shapes differ or a number is not finite, 0 where both are all zeros.
+/// max |a − b| / max |b|; infinite if shapes differ or a number is not finite, 0 if both are all zeros.
 pub fn relative_difference(a: &Array, b: &Array) -> f64 {
     if a.shape() != b.shape() {
         return f64::INFINITY;

@@ -1,4 +1,4 @@
-//! What can go wrong in a benchmark, said so that a person can act on it.
+//! Errors of a benchmark, each with a remedy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,23 @@ pub enum BenchError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
     /// A file is not an array this program reads.
     Array {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
-    /// A peer's program is missing or failed; the sentence says which and what to do.
+    /// A peer's program is missing or failed; the sentence has its name and the remedy.
     Peer(String),
     /// A result that cannot be right, so that its time means nothing.
     Wrong {
         /// The case.
         case: String,
-        /// What was found.
+        /// The observation.
         what: String,
     },
 }

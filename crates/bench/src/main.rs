@@ -1,6 +1,6 @@
-//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX.
+//! Benchmarks of the engine: times compared with JAX and PyTorch, planning time, memory, and agreement with JAX.
 
-/// Prints a line, or ends quietly where nobody reads any more, as `| head` does.
+/// Prints a line, or ends quietly once its output is closed, as by `| head`.
 macro_rules! say {
     ($($part:tt)*) => {{
         use std::io::Write as _;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked; false where results are not what they must be.
+/// Runs the command; false if results are wrong.
 fn run(command: Command) -> error::Result<bool> {
     match command {
         Command::Cpu { cases, threads, reps, rounds, peer, floor } => {

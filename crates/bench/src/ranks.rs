@@ -98,7 +98,7 @@ fn iteration(count: usize) -> Result<Program> {
     Ok(builder.carry(lambda, lambda + h * (STEPS[0] * STEPS[1])).build()?)
 }
 
-/// Prints the peak memory of every rank, where each has a part of so many numbers of λ and of θ.
+/// Prints the peak memory of every rank, if each has a part of so many numbers of λ and of θ.
 pub fn memory(count: usize, threads: usize) -> Result<()> {
     let together = Together::join(threads)?;
     let executor = together.executor(&["lambda", "theta"]);

@@ -1,7 +1,7 @@
-//! Hypergradients of other libraries on the truth suite, beside ours and the truth.
+//! Hypergradients of other libraries on the truth suite, compared with ours and the truth.
 //!
-//! The problems go to a Python program as JSON, with every number that their losses need; the losses themselves are written there
-//! once more, by name, and what it cannot express is left out. What is compared is ‖h − truth‖/‖truth‖.
+//! The problems go to a Python program as JSON, with every number that their losses need; the losses themselves are
+//! rewritten there, by name, and losses that it cannot express are left out. The comparison is by ‖h − truth‖/‖truth‖.
 
 use crate::error::{BenchError, Result};
 use crate::timing::peers::failed;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = include_str!("../peers/truth.py");
-/// Of ours, one that follows training, one that solves at its end, and the one the library begins with.
+/// Our methods: one that follows training, one that solves at its end, and the library's default.
 const OURS: [&str; 3] = ["rmd", "ift-cg", "langevin-adjoint"];
 
 /// A problem as the program reads it.
@@ -41,9 +41,9 @@ fn exported(problem: &TruthProblem, cpu: &Cpu) -> Result<Value> {
     }))
 }
 
-/// What a library or a method came to on a problem.
+/// The result of a library or a method on a problem.
 enum Answer {
-    /// Relative error, and seconds where they were taken.
+    /// Relative error, and seconds if they were measured.
     Found(f64, Option<f64>),
     Refused(String),
 }

@@ -1,5 +1,6 @@
-//! Whether our losses, gradients and Hessian-vector products are those of JAX on the same numbers: of parts of networks and small
-//! networks in f64 and f32, and in f64 of every model at its real size and of both losses of every task of the deep experiments.
+//! Agreement of our losses, gradients and Hessian-vector products with JAX on the same numbers. It covers parts of
+//! networks and small networks in f64 and f32. In f64 it covers every model at its real size, and both losses of every
+//! task of the deep experiments.
 
 mod models;
 mod posed;
@@ -75,7 +76,7 @@ pub const NAMES: [&str; LOSSES.len() + TASKS.len()] = {
     names
 };
 
-/// Names of what is compared where nothing is named: all, or all that reads no files.
+/// Names of the default comparisons: all, or all that read no files.
 pub fn usual(with_data: bool) -> Vec<&'static str> {
     let tasks = TASKS.iter().filter(|task| with_data || !task.reads_data).map(|task| task.name);
     LOSSES.iter().map(|known| known.name).chain(tasks).collect()
@@ -84,7 +85,7 @@ pub fn usual(with_data: bool) -> Vec<&'static str> {
 /// How near to a tie a choice must be to be left to rounding, relative to the largest number compared there.
 const NEAR: f64 = 1e-5;
 
-/// What is compared with what.
+/// A comparison and its peers.
 pub struct Comparison {
     /// Ours.
     pub cpu: Cpu,
@@ -92,7 +93,7 @@ pub struct Comparison {
     pub jax: Peer,
     /// The seed of the inputs.
     pub seed: u32,
-    /// Where the files are that some tasks read.
+    /// The folder of files that some tasks read.
     pub data: Option<PathBuf>,
 }
 
@@ -100,8 +101,8 @@ impl Comparison {
     /// Compares each case in each type it has and prints a line of a table for each; true when there are some and all are
     /// within the goals.
     ///
-    /// In f32, JAX rounds too, and rounding decides near ties. Where the two differ by more than the goal, both are held
-    /// against f64, and ours also against f64 that chooses as ours did; what that explains does not count.
+    /// In f32, JAX rounds too, and rounding decides near ties. If the two differ by more than the goal, both are
+    /// compared with f64, and ours also with f64 under our choices; differences explained by these do not count.
     pub fn run(&self, cases: &[String], dtypes: &[DType]) -> Result<bool> {
         let mut rows = vec![];
         let mut add = |row: Row| {
@@ -257,7 +258,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A leftover in the temporary folder harms nobody.
+        // A leftover in the temporary folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

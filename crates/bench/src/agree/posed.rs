@@ -1,7 +1,7 @@
 //! A loss with everything that either side needs to compute it and its derivatives from the same numbers.
 //!
-//! What a task draws at random is not drawn again by the peer: the random numbers, and the rows that were taken from the data, are
-//! outputs of our program, and go to the peer with the rest.
+//! The peer does not repeat a task's random draws: the random numbers, and the chosen rows of the data, are outputs of
+//! our program, and inputs of the peer.
 
 use super::tasks::TaskCase;
 use crate::cases::case::Case;
@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 pub struct Given {
     /// The input of our program; the program need not have it.
     pub port: String,
-    /// Its file: p0, p1, … are parameters, v0, v1, … what the Hessian is multiplied by, x0, x1, … all else.
+    /// Its file: p0, p1, … are parameters, v0, v1, … the vectors of the Hessian product, x0, x1, … all others.
     pub file: String,
-    /// What the peer knows it by.
+    /// Its name for the peer.
     pub name: String,
     /// The numbers.
     pub value: Array,
@@ -92,7 +92,7 @@ impl Posed {
         Ok(Posed { program, given, arrays: wrt.len(), parameters })
     }
 
-    /// Our results. What was drawn on the way becomes a part of what is given.
+    /// Our results. Its draws become inputs of the peer.
     pub fn run(&mut self, cpu: &Cpu) -> Result<differences::Products> {
         let given: Vec<(&str, &Array)> = self.given.iter().map(|given| (&given.port[..], &given.value)).collect();
         let run = ran(cpu, &self.program, &given)?;
@@ -136,8 +136,8 @@ fn input_name(graph: &Graph, tensor: Tensor) -> Result<String> {
     Ok(program.inputs.first().map_or_else(String::new, |port| port.name.clone()))
 }
 
-/// The program with more outputs: the random numbers that it draws, as "normal 0", "uniform 0", … in the order of their nodes, and
-/// the rows that it takes from inputs, as "rows of data.x", "rows of data.x 1", …
+/// The program with more outputs. Its random numbers are "normal 0", "uniform 0", … in the order of their nodes. The
+/// rows that it takes from inputs are "rows of data.x", "rows of data.x 1", …
 fn revealing_draws(mut program: Program) -> Program {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut found: Vec<(String, usize)> = vec![];

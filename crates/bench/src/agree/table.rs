@@ -1,4 +1,4 @@
-//! What was compared, as a table: a row as soon as it is known, and a sentence at the end.
+//! The comparisons as a table: each row as soon as it is known, and a sentence at the end.
 
 use crate::differences::Differences;
 use bilevel_graph::DType;
@@ -8,7 +8,7 @@ use bilevel_graph::DType;
 pub struct Row {
     /// The case, and which of its losses.
     pub case: String,
-    /// What it is, for people.
+    /// Its description.
     pub about: String,
     /// How many numbers derivatives are taken by.
     pub parameters: usize,
@@ -36,7 +36,7 @@ impl Row {
         self.largest() <= goal(self.dtype) || self.explained.as_ref().is_some_and(|(met, _)| *met)
     }
 
-    /// As a line of the table, with further lines where something is to be explained.
+    /// As a line of the table, with further lines for explanations.
     pub fn line(&self) -> String {
         let Differences { loss, gradient, product } = self.apart;
         let met = match (&self.explained, self.met()) {
@@ -67,7 +67,7 @@ pub fn header() -> String {
     )
 }
 
-/// What all rows come to.
+/// The summary of all rows.
 pub fn sentence(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "Nothing was compared: models of real size and tasks are compared only in f64.".into();

@@ -1,5 +1,5 @@
-//! The tasks of the deep experiments as they are built for a run: both losses of each, with few images and as much of the network as
-//! embedded data allow; with `--data`, the networks of the paper.
+//! The tasks of the deep experiments as they are built for a run: both losses of each, with few images and the largest
+//! network that embedded data allow. With `--data`, the networks of the paper.
 
 use crate::error::Result;
 use bilevel::parts::Start;
@@ -21,7 +21,7 @@ use crate::cases::values;
 pub struct TaskCase {
     /// Its name, and that of its function in the peer.
     pub name: &'static str,
-    /// What is special about it, for people.
+    /// Its distinction, in words.
     pub about: &'static str,
     /// Whether it reads files.
     pub reads_data: bool,
@@ -145,7 +145,7 @@ fn views_nerf(context: &Context) -> bilevel::Result<Problem> {
     ImplicitRepresentation { signals: 2, held_out: 1, tasks: 2, views: 5, rays: 6, extra: 0.5, ..paper }.build(context)
 }
 
-/// How far λ and θ are from where a run starts, so that no number is exactly 0 and no two networks are the same.
+/// The distance of λ and θ from the start of a run, so that no number is exactly 0 and no two networks are the same.
 const AWAY: f64 = 0.02;
 
 impl TaskCase {
@@ -166,7 +166,7 @@ impl TaskCase {
     }
 }
 
-/// An array with a small number added to each of its own.
+/// An array with a small number added to each element.
 fn moved(array: &Array, draw: (u32, u32)) -> Result<Array> {
     let shift = values::array(array.shape(), DType::F64, case::Start::Uniform(AWAY), draw)?;
     let sum: Vec<f64> = array.to_f64().iter().zip(shift.to_f64()).map(|(a, b)| a + b).collect();

@@ -11,7 +11,7 @@ pub struct Case {
     pub loss: Tensor,
     /// Parameters p0, p1, … and the values they start from.
     pub parameters: Vec<(Tensor, Start)>,
-    /// What each parameter is called in its model; p0, p1, … where there is none.
+    /// The name of each parameter in its model; p0, p1, … without a model.
     pub names: Vec<String>,
     /// Data x0, x1, … and their values.
     pub data: Vec<(Tensor, Start)>,

@@ -1,8 +1,8 @@
 //! Choices a program makes: which element of a window is the largest, which side of a kink a number lies on.
 //!
-//! Where two numbers are equal but for rounding, f32 and f64 may choose differently, and every derivative is then that of
-//! another smooth piece: right, but not close. So results are compared under the same choices, and choices that differ
-//! are shown to be near ties.
+//! If two numbers are equal except for rounding, f32 and f64 may choose differently, and every derivative is then that
+//! of another smooth piece: right, but not close. So results are compared under the same choices, and choices that
+//! differ are shown to be near ties.
 
 use bilevel_graph::{Array, DType, Op, Port, Program, UnaryOp};
 
@@ -19,7 +19,7 @@ fn nodes(program: &Program) -> Vec<usize> {
         .collect()
 }
 
-/// The program with an output for each choice, and for what it compares.
+/// The program with an output for each choice, and for the compared numbers.
 pub fn revealed(program: &Program) -> Program {
     let mut all = program.clone();
     for (number, node) in nodes(program).into_iter().enumerate() {
@@ -44,7 +44,7 @@ pub fn imposed(program: &Program) -> Program {
     all
 }
 
-/// One choice node: what it chose and what it compared.
+/// One choice node: its choices and the compared numbers.
 pub struct Choice {
     /// Its result.
     pub chosen: Array,
@@ -72,13 +72,13 @@ pub fn made<E>(program: &Program, read: impl Fn(&str) -> Result<Array, E>) -> Re
 pub struct Flips {
     /// How many differ.
     pub count: usize,
-    /// Of how many.
+    /// The total number of choices.
     pub total: usize,
     /// How far from a tie the clearest of them was, relative to the largest number compared there.
     pub margin: f64,
 }
 
-/// Counts the choices `other` makes differently, and measures how near to a tie they are by what `exact` compared.
+/// Counts the choices that `other` makes differently, and measures their distance from a tie by the numbers of `exact`.
 pub fn flips(exact: &[Choice], other: &[Choice]) -> Flips {
     let mut found = Flips::default();
     for (exact, other) in exact.iter().zip(other) {

@@ -5,7 +5,7 @@ use crate::cases::values::values;
 use crate::error::Result;
 use bilevel_graph::{Array, Graph, Program, Tensor, gradient, vjp};
 
-/// What a program computes.
+/// The products that a program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Products {
     /// Loss and gradient.
@@ -56,7 +56,7 @@ pub fn given(case: &Case, seed: u32) -> Result<Vec<(String, Array)>> {
     Ok(all)
 }
 
-/// What the Hessian is multiplied by, for parameter number i.
+/// The vector of the Hessian product, for parameter number i.
 pub fn vector(like: Tensor, i: usize, seed: u32) -> Result<Array> {
     values(like, Start::Uniform(1.0), VECTORS + i as u32, seed)
 }

@@ -1,8 +1,8 @@
 //! The cases synth1d, digits and wide as a user would run them: a problem, a method, the library's driver, its diagnosis included.
 //!
-//! A repetition is a run of its own. Preparing it is not timed, nor is its first iteration, as the peers' compilation and
-//! first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations; for digits every
-//! iteration counts by itself, and for wide every iteration is a repetition.
+//! A repetition is a separate run. Its preparation and first iteration are not timed, just as the peers' compilation
+//! and first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations; for digits
+//! every iteration counts by itself, and for wide every iteration is a repetition.
 
 use crate::cases::timed::{Call, Timed};
 use crate::cases::wide;

@@ -2,8 +2,8 @@
 //!
 //! θ ← θ − γ∇θL_T + √(2τγ)·ξ;  g ← g − γ·f_θ(θ)·C;  after the burn-in, h ← h + (f_λ + g)/M.
 //!
-//! No g is kept: what a step takes from it is in every kept sum from there on, so h takes it at once, w = min(M, B+M−m)/M times
-//! in the step of number m.
+//! No g is kept: the term that a step subtracts is in every later kept sum, so h includes it at once, w = min(M,
+//! B+M−m)/M times in the step of number m.
 
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient_or_zeros, mixed_vector};
@@ -35,7 +35,7 @@ pub fn hypergradient(
     let slope = gradient_or_zeros(inner(lambda, theta), &[theta])?[0];
     let noise = key.random(step, RandomKind::Normal, graph.fresh_stream(), &shape, dtype);
     let next = theta - slope * chain.gamma + noise * (2.0 * chain.tau * chain.gamma).sqrt();
-    // The new θ counts as a variable of its own here, so the first is the partial derivative f_λ.
+    // The new θ counts as an independent variable here, so the first is the partial derivative f_λ.
     let by = gradient_or_zeros(outer(lambda, next), &[lambda, next])?;
     let (direct, f_theta) = (by[0], by[1]);
     let mixed = mixed_vector(inner(lambda, theta), &[theta], &[f_theta], &[lambda])?[0].unwrap_or(h.zeros_like());

@@ -22,11 +22,11 @@ pub struct Timed {
     pub program: Program,
     /// Values of its inputs, by name.
     pub inputs: Vec<(String, Array)>,
-    /// What one timed call does.
+    /// The work of one timed call.
     pub call: Call,
 }
 
-/// What one timed call does.
+/// The work of one timed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Inputs in place: one evaluation.
@@ -37,7 +37,7 @@ pub enum Call {
     Outer200,
     /// One outer iteration of 10 steps from the start.
     Outer10,
-    /// One outer iteration of 10 steps and the step of λ after it, from where the last one ended.
+    /// One outer iteration of 10 steps and the step of λ after it, starting from the last one.
     Wide,
 }
 

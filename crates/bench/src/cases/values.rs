@@ -8,7 +8,7 @@ use bilevel_graph::{Array, DType, Tensor};
 /// Uniform values are multiples of its inverse, so that f32 and f64 hold the same numbers.
 const GRID: f64 = (1 << 20) as f64;
 
-/// The values `start` asks for; `number` keeps inputs of one case apart, `seed` one set of inputs from another.
+/// The values of `start`; `number` keeps inputs of one case apart, `seed` one set of inputs from another.
 pub fn values(tensor: Tensor, start: Start, number: u32, seed: u32) -> Result<Array> {
     array(&tensor.shape(), tensor.dtype(), start, (number, seed))
 }

@@ -11,7 +11,7 @@ use bilevel_graph::{Array, Buffer, Data, Executor, Graph, Meta, Program, Runnabl
 
 /// Numbers of λ, and of θ, of the case as in the peers.
 pub const COUNT: usize = 10_000_000;
-/// Where λ and θ start.
+/// The start of λ and θ.
 const STARTS: [f64; 2] = [0.01, 0.5];
 /// The step of λ.
 pub const RATE: f64 = 0.01;
@@ -45,7 +45,7 @@ pub fn chain(count: usize) -> Result<Program> {
     hypergradient(&graph, &chain, (lambda, theta), inner, |_, t| outer(t))
 }
 
-/// The step of λ, which leaves h at 0 for the next chain and says what its norm was.
+/// The step of λ, which resets h to 0 for the next chain and returns its norm.
 fn step(count: usize) -> Result<Program> {
     let graph = Graph::new();
     let [lambda, h] = ["lambda", "h"].map(|name| graph.input(name, [count], DType::F32));
@@ -72,7 +72,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// λ and θ where they start.
+    /// λ and θ at their start.
     pub fn new(cpu: &Cpu, count: usize) -> Result<Self> {
         let (mut chain, mut step) = (cpu.compile(&chain(count)?)?, cpu.compile(&step(count)?)?);
         let [lambda, theta] = STARTS.map(|start| -> Result<Buffer> { Ok(cpu.upload(&full(count, start)?)?) });

@@ -1,4 +1,4 @@
-//! Is the GPU right? The conformance suite, draws to the bit, and every estimator beside the CPU.
+//! Correctness of the GPU: the conformance suite, draws to the bit, and every estimator compared with the CPU.
 
 use crate::error::{BenchError, Result};
 use bilevel::graph::nn;
@@ -12,12 +12,12 @@ use bilevel_graph::conformance::{
 use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, random};
 use std::time::Instant;
 
-/// Counts what was tried and what failed, and says so.
+/// Counts and reports attempts and failures.
 struct Tally<'a> {
     failures: usize,
     /// Parts that were tried.
     parts: usize,
-    /// What the name of a part must have in it.
+    /// A word that the name of a part must contain.
     only: &'a str,
 }
 
@@ -43,7 +43,7 @@ impl Tally<'_> {
             return Ok(());
         }
         let (start, cases) = (Instant::now(), make()?);
-        // What does not compile is said by the case it belongs to.
+        // Compile errors are reported by their case.
         let _ = cuda.load_kernels(cases.iter().map(|case| &case.program));
         let failed = |case| Case::check(case, cuda).err().map(|failure: Failure| (case, failure.to_string()));
         let (wrong, failures): (Vec<&Case>, Vec<String>) = cases.iter().filter_map(failed).unzip();
@@ -74,7 +74,8 @@ fn blame(case: &Case, cuda: &Cuda) -> Vec<String> {
     found
 }
 
-/// Runs all parts whose names have this word in them, random programs from this many seeds; false where something is wrong.
+/// Runs all parts whose names have this word in them, random programs from this many seeds; false if something is
+/// wrong.
 pub fn run(cuda: &Cuda, seeds: u64, only: &str) -> Result<bool> {
     let mut tally = Tally { failures: 0, parts: 0, only };
     for (name, check) in [("refusals", refusals as fn(&dyn Executor) -> _), ("buffers", buffers)] {

@@ -1,7 +1,7 @@
 //! Does the GPU train as the CPU does? The losses of the first outer iterations of l1reg on both, side by side.
 //!
-//! Both draw the same noise to the bit and compute in full f32, so that they differ by the order in which sums are rounded, and by
-//! what the steps before made of that.
+//! Both draw the same noise to the bit and compute in full f32, so that they differ only by the order in which sums are
+//! rounded, amplified by later steps.
 
 use super::CLASSES;
 use super::deep::{Outer, RATE, l1reg};

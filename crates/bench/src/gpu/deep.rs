@@ -11,7 +11,7 @@ use bilevel_models::{Statistics, VitConfig, WideResNetConfig};
 
 /// Images of a batch.
 const BATCH: usize = 8;
-/// Where every L1 weight starts.
+/// The start of every L1 weight.
 const WEIGHT: f64 = 1e-4;
 /// The step of λ.
 pub const RATE: f64 = 0.01;

@@ -67,8 +67,8 @@ fn build(
     Ok(Outer { problem: problem.build()?.erase(), method: METHOD.0.into(), inner: METHOD.1 })
 }
 
-/// Logits `[images, classes]`, the mean over the views with these draws `[6, images, views]`. The last layer is linear, so it sees
-/// the mean of what it would see of each.
+/// Logits `[images, classes]`, the mean over the views with these draws `[6, images, views]`. The last layer is linear,
+/// so it is applied to the mean of its inputs.
 fn logits(lambda: Tensor, draws: Tensor, net: &Mlp<Tensor>, images: Tensor) -> Tensor {
     let features = net.features(views(images, lambda, draws)).mean([1]);
     net.layers.last().map_or(features, |last| last.forward(features))

@@ -1,5 +1,5 @@
-//! A loss that is learned: eight coefficients λ of a polynomial in the probabilities p of AlexNet and the labels y, one-hot
-//! (TaylorGLO), so chosen that training with it lowers the cross entropy on other images.
+//! A learned loss: eight coefficients λ of a polynomial in the probabilities p of AlexNet and the one-hot labels y
+//! (TaylorGLO). Training with it should lower the cross entropy on other images.
 
 use super::deep::Outer;
 use crate::cases::case::Start::{Labels, Uniform};
@@ -23,7 +23,7 @@ pub fn network() -> AlexNetConfig {
     AlexNetConfig::with_small_kernels(10)
 }
 
-/// Every step trains on images of its own and is judged on others, all of which come up once in an outer iteration.
+/// Every step trains on different images and is judged on others; each image is used once in an outer iteration.
 pub fn learned_loss(
     config: &AlexNetConfig,
     batch: usize,

@@ -1,4 +1,4 @@
-//! MAML on Conv4, exact: every task trains a network of its own from λ, and λ moves by the derivative through all of it.
+//! MAML on Conv4, exact: every task trains a separate network from λ, and λ moves by the derivative through all of it.
 //!
 //!   θ⁰\[t\] = λ,   θᵐ⁺¹\[t\] = θᵐ\[t\] − γ·∇L_t(θᵐ\[t\]),   f = mean over tasks of the loss of θᵀ\[t\] on the task's queries
 //!

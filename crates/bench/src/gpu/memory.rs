@@ -1,7 +1,7 @@
-//! How much memory the programs of each GPU case were planned to take, beside what the GPU says was taken.
+//! The planned memory of each GPU case's programs, compared with the memory that the GPU reports.
 //!
-//! Programs share inputs and outputs, which are bound to the same buffers, and use one arena in turn: what a case takes is less than
-//! the sum of its programs, and at least the largest of them.
+//! Programs share inputs and outputs, which are bound to the same buffers, and use one arena in turn: the memory of a
+//! case is less than the sum of its programs', and at least the largest of them.
 
 use super::deep::RATE;
 use super::watching::Watching;
@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::time::Instant;
 
-/// Prints what the programs of an outer iteration are planned to take: one JSON line per program, and one per case; and what the host
-/// takes to get there: to build the problem, to plan all programs one after the other, and for the rest of the first iteration, most
-/// of it tracing and differentiating. No GPU is needed.
+/// Prints the planned memory of an outer iteration's programs: one JSON line per program, and one per case. Also prints
+/// the host's time: to build the problem, to plan all programs one after the other, and for the rest of the first
+/// iteration, most of it tracing and differentiating. No GPU is needed.
 pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
         let watching = Watching::without_gpu();

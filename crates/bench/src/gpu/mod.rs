@@ -1,4 +1,4 @@
-//! The GPU executor: whether it is right, how fast it is beside JAX, and what memory it takes.
+//! The GPU executor: its correctness, its speed compared with JAX, and its memory.
 
 pub mod check;
 pub mod curves;
@@ -24,12 +24,12 @@ use deep::{Outer, adjoint, l1reg, wide_resnet};
 /// The names of the cases, those of the peers first.
 pub const NAMES: [&str; 8] =
     ["l1reg", "vit_adjoint", "maml", "invariance", "alexnet_loss", "wrn_grad", "wrn_hvp", "giant"];
-/// Those that run where none is named; a billion parameters only when asked for.
+/// The default cases; a billion parameters only on request.
 pub const USUAL: usize = NAMES.len() - 1;
 /// Classes of the ViTs.
 const CLASSES: usize = 37;
 
-/// What a case computes.
+/// The computation of a case.
 enum Work {
     /// One outer iteration at a time.
     Outer(Box<Outer>),
@@ -37,7 +37,7 @@ enum Work {
     Evaluation(Box<Program>, Vec<(String, Array)>),
 }
 
-/// What the case of this name computes; any other name is that of `wrn_grad`.
+/// The computation of the case of this name; any other name is that of `wrn_grad`.
 fn work(case: &str, precision: Precision) -> Result<Work> {
     let (vit, f32) = (VitConfig::base(16, CLASSES), DType::F32);
     let outer = match case {

@@ -1,5 +1,6 @@
-//! An executor without a machine: buffers hold nothing, numbers read as zeros, and a program does nothing when it runs. What is left of
-//! a run is the work of the host. Results as large as a network cannot be read, so a run ends with an error after its iterations.
+//! An executor without a machine: buffers hold nothing, numbers read as zeros, and a program does nothing when it runs.
+//! Only the host's work of a run remains. Results as large as a network cannot be read, so a run ends with an error
+//! after its iterations.
 
 use bilevel_graph::{Bindings, Buffer, Error, ErrorKind, Executor, Meta, Program, Result, Runnable, Storage};
 use std::any::Any;

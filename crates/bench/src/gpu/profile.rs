@@ -1,4 +1,4 @@
-//! Where the time and the memory of a GPU case go: the loop with the most products, step by step.
+//! The time and memory of a GPU case: the loop with the most products, step by step.
 
 use super::Work;
 use super::deep::RATE;
@@ -9,7 +9,7 @@ use bilevel_cuda::Cuda;
 use bilevel_graph::{Array, Op, Program, Runnable};
 use std::collections::HashMap;
 
-/// Parts of which each is printed by itself, where they are not alike.
+/// Number of parts that are printed one by one, if they differ.
 const MOST: usize = 100;
 /// How often each part runs in a row.
 const TURNS: u32 = 20;
@@ -26,7 +26,7 @@ pub(super) fn run(cuda: &Cuda, case: &str, work: &Work) -> Result<()> {
             driver.iterations(1).run()?;
             let seen = watching.seen();
             let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
-            // Loops are what an outer iteration spends its time in.
+            // An outer iteration spends its time in loops.
             let loops = seen.iter().map(|(program, _)| program).filter(|program| !program.carries.is_empty());
             let multiplies = |op: &Op| matches!(op, Op::Dot(..) | Op::Conv(..));
             let products = |program: &&Program| program.nodes.iter().filter(|node| multiplies(&node.op)).count();
@@ -51,7 +51,7 @@ fn one(cuda: &Cuda, program: &Program) -> Result<()> {
     );
     say!("{}", run.describe().lines().filter(|line| line.starts_with("memory")).collect::<Vec<_>>().join("\n"));
     let parts = run.profile(TURNS)?;
-    // By what they do: how many there are, their seconds, and those of the decisive ones.
+    // By operation: their number, their seconds, and those of the critical ones.
     let mut alike: HashMap<&str, (usize, f64, f64)> = HashMap::new();
     for part in &parts {
         let entry = alike.entry(&part.what).or_default();

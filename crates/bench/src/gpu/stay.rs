@@ -1,5 +1,5 @@
-//! Does a long run stay on the GPU, in the memory it began with? Many outer iterations of one case, with the most memory after ten of
-//! them and after all, and the bytes that crossed to the host and back between the first and the last.
+//! Whether a long run stays on the GPU, in its initial memory: many outer iterations of one case. Prints the peak
+//! memory after ten of them and after all, and the bytes copied to and from the host in between.
 
 use super::deep::{Outer, RATE};
 use crate::error::Result;
@@ -29,7 +29,7 @@ pub fn run(cuda: &Cuda, case: &str, precision: Precision, outer: &Outer, iterati
     Ok(())
 }
 
-/// What was read of the GPU during a run.
+/// The readings of the GPU during a run.
 #[derive(Clone, Copy, Default)]
 struct Read {
     before: CopiedBytes,
@@ -71,7 +71,7 @@ struct Run {
 }
 
 impl Run {
-    /// All of it as one line. Where what crossed in all is less than λ, no copy of λ did.
+    /// All of it as one line. If the total traffic is less than λ, no copy of λ was made.
     fn line(&self, case: &str, precision: Precision) -> Value {
         let Run { read, lambda_bytes, iterations, reason } = self;
         let to_host = read.after.to_host - read.before.to_host;

@@ -35,7 +35,7 @@ pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize,
     Ok(())
 }
 
-/// Prints what the peers' programs say of these cases, each case and precision in a process of its own.
+/// Prints the output of the peers' programs for these cases, each case and precision in a separate process.
 pub fn peers(peers: &[Peer], cases: &[String], precisions: &[Precision]) -> Result<()> {
     for &precision in precisions.iter().filter(|precision| **precision != Precision::Full) {
         for case in cases {
@@ -47,12 +47,12 @@ pub fn peers(peers: &[Peer], cases: &[String], precisions: &[Precision]) -> Resu
     Ok(())
 }
 
-/// Prints where the time of a case goes.
+/// Prints the time of each part of a case.
 pub fn profile(cuda: &Cuda, case: &str, precision: Precision) -> Result<()> {
     super::profile::run(cuda, case, &work(case, precision)?)
 }
 
-/// Prints what many outer iterations leave on the GPU.
+/// Prints the memory and traffic of many outer iterations on the GPU.
 pub fn long(cuda: &Cuda, case: &str, precision: Precision, iterations: u32) -> Result<()> {
     stay::run(cuda, case, precision, &an_outer_loop(case, precision)?, iterations)
 }
@@ -68,10 +68,10 @@ fn an_outer_loop(case: &str, precision: Precision) -> Result<Outer> {
     }
 }
 
-/// What a case took, and what else its line says.
+/// The time of a case, and the other fields of its line.
 type Measured = (Seconds, Vec<(&'static str, Value)>);
 
-/// Notes when the first iteration begins, and what getting programs ready took until it ends.
+/// Records the start of the first iteration, and the time of preparing programs until its end.
 struct First {
     prepared: Option<Instant>,
     said: Arc<Mutex<Option<(Instant, Spent)>>>,
@@ -92,10 +92,10 @@ impl Observer for First {
     }
 }
 
-/// One outer iteration through the driver. The first hypergradient's seconds count from the start of the process; they are those of opening
-/// the GPU, building the problem, preparing the run and the first iteration. What else is said of them happens within these, some
-/// of it on several threads at once: planning, kernels and ways to compute products, and what was waited for of it; recording graphs.
-/// Like the peers, the run holds no state to fall back on, which the line says.
+/// One outer iteration through the driver. The first hypergradient's seconds count from the start of the process:
+/// opening the GPU, building the problem, preparing the run and the first iteration. The other times are parts of
+/// these, some on several threads at once: planning, kernels, autotuning, the waits for them, and graph capture. Like
+/// the peers, the run holds no copy of its last good state, which the line states.
 fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Duration) -> Result<Measured> {
     let (recorder, first) = (Recorder::new(), First { prepared: None, said: Arc::default(), cuda: cuda.clone() });
     let (began, said) = (Instant::now(), first.said.clone());
@@ -123,8 +123,8 @@ fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Durati
     Ok((Seconds::between(&ends), more))
 }
 
-/// Ten outer iterations of HPO-SGLD on ViT-g/14, a billion parameters with an L1 weight each, with a checkpoint at the end and
-/// the weights written to a file, both in a folder that is removed again.
+/// Ten outer iterations of HPO-SGLD on ViT-g/14, a billion parameters with an L1 weight each. A checkpoint at the end
+/// and the weights are written to a temporary folder.
 fn giant(cuda: &Cuda, outer: &Outer) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bilevel-bench-giant-{}", std::process::id()));
     let recorder = Recorder::new();
@@ -160,7 +160,7 @@ fn evaluation(cuda: &Cuda, program: &Program, values: &Vec<(String, Array)>, rep
     run.run(0..1)?;
     cuda.wait()?;
     let first = began.elapsed().as_secs_f64();
-    // Labels written again are new ones to a program that would else know its results already.
+    // Rewritten labels count as new to a program that would otherwise keep its results.
     let (labels, label_values) = (program.input("x1")?, &values[values.len() - 1].1);
     let mut times = vec![];
     for _ in 0..reps {

@@ -1,4 +1,4 @@
-//! An executor with every program it compiles, and what memory each takes on a GPU.
+//! An executor that records its programs, and their memory on a GPU.
 
 use super::nowhere::Nowhere;
 use bilevel_cuda::{Cuda, PlannedBytes, planned_bytes};
@@ -6,7 +6,7 @@ use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An executor that remembers what it compiles, and what memory that was planned to take.
+/// An executor that records its compiled programs, and their planned memory.
 #[derive(Clone)]
 pub struct Watching {
     on: On,
@@ -15,7 +15,7 @@ pub struct Watching {
     planning: Arc<Mutex<Duration>>,
 }
 
-/// Where programs run.
+/// The device of the programs.
 #[derive(Clone)]
 enum On {
     Gpu(Cuda),

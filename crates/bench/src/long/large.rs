@@ -7,7 +7,7 @@ use std::path::Path;
 /// Goal for the memory of each process, in bytes.
 const GOAL: u64 = 16 << 30;
 
-/// Prints a line for each of three runs, then whether they agree; false where they do not.
+/// Prints a line for each of three runs, then whether they agree; false if they do not.
 pub fn run(count: usize, iterations: u32, threads: usize, folder: &Path) -> Result<bool> {
     let alone = Run { count, iterations, stop: None, folder: None, bare: false, threads };
     let resumed = Run { folder: Some(folder.to_path_buf()), ..alone.clone() };

@@ -1,4 +1,4 @@
-//! One run of the case wide in a process of its own, so that the memory it takes can be told.
+//! One run of the case wide in a separate process, so that its memory can be measured.
 
 use crate::cases::timed::key;
 use crate::cases::wide;
@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Bytes of a state that are hashed at once.
 const CHUNK: usize = 16 << 20;
 
-/// What to run.
+/// The settings of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// Numbers of λ, and of θ.
@@ -28,7 +28,7 @@ pub struct Run {
     pub iterations: u32,
     /// Stops in this one, as Ctrl-C does.
     pub stop: Option<u32>,
-    /// Checkpoints go here every fourth iteration and at the end, and the run continues from what is there.
+    /// Checkpoints go here every fourth iteration and at the end, and the run resumes from an existing one.
     pub folder: Option<PathBuf>,
     /// By hand instead of through the library.
     pub bare: bool,
@@ -36,7 +36,7 @@ pub struct Run {
     pub threads: usize,
 }
 
-/// What a run found.
+/// The results of a run.
 struct Done {
     iterations: u32,
     /// Seconds of each iteration but the first.
@@ -47,16 +47,16 @@ struct Done {
     hash: u64,
 }
 
-/// What a run says of itself.
+/// The report of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Iterations done, those before a resumption included.
     pub iterations: u64,
-    /// Milliseconds of an iteration, the first left out; the median. None where there was but one.
+    /// Milliseconds of an iteration, the first left out; the median. `None` if there was only one.
     pub ms: Option<f64>,
-    /// Of all bits of λ and θ.
+    /// The hash of all bits of λ and θ.
     pub hash: String,
-    /// The most memory the process held; none where the system does not say.
+    /// The most memory the process held; `None` if the system does not report it.
     pub peak_bytes: Option<u64>,
 }
 
@@ -142,7 +142,7 @@ impl Report {
     }
 }
 
-/// Asks to stop in an iteration, as Ctrl-C does.
+/// Requests a stop in an iteration, as Ctrl-C does.
 struct StopAt(u32, StopSignal);
 
 impl Observer for StopAt {
@@ -154,7 +154,7 @@ impl Observer for StopAt {
     }
 }
 
-/// Of all bits of these buffers, chunk by chunk.
+/// The hash of all bits of these buffers, chunk by chunk.
 fn hash<'b>(buffers: impl Iterator<Item = &'b Buffer>) -> Result<u64> {
     let (mut hasher, mut chunk) = (DefaultHasher::new(), vec![0; CHUNK]);
     for buffer in buffers {
@@ -168,7 +168,7 @@ fn hash<'b>(buffers: impl Iterator<Item = &'b Buffer>) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// The most memory this process has held so far, where the system says.
+/// The peak memory of this process so far, if the system reports it.
 pub fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! How much memory the plan of every timed program takes, beside the most that is alive at once.
+//! The planned memory of every timed program, compared with its peak of live values.
 
 use crate::cases::timed::programs;
 use crate::error::Result;

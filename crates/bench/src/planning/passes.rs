@@ -1,4 +1,4 @@
-//! Shows how a program of a case is planned: what each pass leaves, for the CPU or for a GPU. No GPU is needed.
+//! Shows the planning of a case's program: the result of each pass, for the CPU or for a GPU. No GPU is needed.
 
 use crate::cases::timed;
 use crate::error::{BenchError, Result};
@@ -36,7 +36,7 @@ impl Machine {
     }
 }
 
-/// What to show.
+/// The selection to show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// The case.
@@ -78,7 +78,7 @@ pub fn list() {
     }
 }
 
-/// Prints what a pass leaves of a program, or a table of what is left after every one.
+/// Prints the program after a pass, or a table of the effect of every one.
 pub fn show(shown: &Shown) -> Result<()> {
     let mut programs = match &shown.case[..] {
         VIT_STEP => vec![vit_b16::vit_b16_step()?.with_precision(shown.precision)],
@@ -127,7 +127,7 @@ fn table(shown: &Shown, program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// Plans a program, shows what every pass leaves, and describes the memory it takes.
+/// Plans a program, shows the result of every pass, and describes its memory.
 fn observe(shown: &Shown, program: &Program, show: &mut dyn FnMut(&'static Pass, &dyn Snapshot)) -> Result<String> {
     let (bound, kept, arena) = match shown.target {
         Machine::Cpu => {

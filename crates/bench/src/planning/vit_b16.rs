@@ -1,4 +1,4 @@
-//! Times what happens before the first run: tracing, deriving and planning a whole ViT-B/16 gradient step.
+//! Times the work before the first run: tracing, differentiating and planning a whole ViT-B/16 gradient step.
 
 use crate::cases::case::Case;
 use crate::cases::vit::vit_b16;

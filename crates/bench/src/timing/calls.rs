@@ -32,8 +32,8 @@ pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Line> {
     }
 }
 
-/// One evaluation, from the beginning. What is the same in every step is computed only when an input has changed since
-/// the last call, and in these programs that is everything; so the smallest input is given its values once more.
+/// One evaluation, from the beginning. Loop-invariant values are recomputed only if an input has changed since the last
+/// call, and in these programs that is everything. So the smallest input is set again.
 fn evaluate(case: &Timed, run: &mut CpuRun) -> Result<()> {
     if let Some((name, value)) = case.inputs.iter().min_by_key(|(_, value)| value.len()) {
         run.set(case.program.input(name)?, value)?;
@@ -102,7 +102,7 @@ fn outer10(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
     Ok(Line::ours(&case.name, Unit::Microseconds, seconds))
 }
 
-/// Outer iterations one after the other, each with its step of λ; none from the start, where the peers begin again each
+/// Outer iterations one after the other, each with its step of λ; none from the start, while the peers restart each
 /// time.
 fn wide(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Line> {
     let (mut bare, mut size, mut number) = (Bare::new(cpu, COUNT)?, f64::NAN, 0);

@@ -1,4 +1,4 @@
-//! Our times beside the peers': rounds taken in turn, so that a busy machine slows all alike, and a summary.
+//! Our times compared with the peers': alternating rounds, so that a busy machine slows all alike, and a summary.
 
 use crate::cases::driven;
 use crate::cases::timed::{Call, programs};
@@ -13,7 +13,7 @@ use crate::timing::peak::peak_rate;
 use crate::timing::peers::Peer;
 use bilevel_cpu::Cpu;
 
-/// What to measure and how often.
+/// The measurements and their number of repetitions.
 pub struct Plan {
     /// Names of cases.
     pub cases: Vec<String>,
@@ -32,11 +32,11 @@ pub struct Plan {
 pub struct Summary {
     /// Ours.
     pub ours: Line,
-    /// That of the bare program, where ours goes through the library.
+    /// The line of the bare program, if ours goes through the library.
     pub bare: Option<Line>,
     /// Each peer's.
     pub peers: Vec<Line>,
-    /// Milliseconds its products and convolutions take at the peak rate; none where other work is what counts.
+    /// Milliseconds its products and convolutions take at the peak rate; `None` if other work dominates.
     pub floor_ms: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
             lines.push(line);
         };
         for _ in 0..plan.rounds {
-            // A team of its own for each round, so that none of its threads is awake beside a peer.
+            // A separate team for each round, so that none of its threads is awake during a peer's.
             let cpu = Cpu::with_threads(plan.threads);
             for timed in &programs {
                 match driven::time(timed, &cpu, plan.reps)? {
@@ -91,7 +91,7 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
 /// Goal for the most memory of the case wide through the library, in arrays of λ's size.
 const ARRAYS: f64 = 7.0;
 
-/// Prints how much memory the case wide takes, each way in a process of its own.
+/// Prints the memory of the case wide, each way in a separate process.
 fn peak_memory(threads: usize) -> Result<()> {
     let run = |bare| Run { count: wide::COUNT, iterations: 3, stop: None, folder: None, bare, threads };
     run(true).in_a_child()?;
@@ -137,7 +137,7 @@ impl Summary {
         Some(seconds(&self.ours) * 1e3 / self.floor_ms?)
     }
 
-    /// The line as JSON; `null` for what is not known.
+    /// The line as JSON; `null` for unknown values.
     pub fn json(&self) -> String {
         let goal = goal(&self.ours.case);
         let best = self.best_peer();

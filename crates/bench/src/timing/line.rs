@@ -44,11 +44,11 @@ pub fn rounded(number: f64, digits: i32) -> Value {
 /// One measured case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Who ran it.
+    /// The peer that ran it.
     pub peer: String,
     /// The case.
     pub case: String,
-    /// What the numbers count.
+    /// The unit of the numbers.
     pub unit: Unit,
     /// Median, in that unit.
     pub median: f64,
@@ -63,7 +63,7 @@ impl Line {
         Line { peer: "bilevel".into(), case: case.into(), unit, median, best }
     }
 
-    /// The same as that of a bare program, beside which ours goes through the library.
+    /// The line as that of a bare program, for comparison with ours through the library.
     pub fn bare(self) -> Self {
         Line { peer: "bare".into(), ..self }
     }

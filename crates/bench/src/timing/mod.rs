@@ -1,4 +1,4 @@
-//! Times, beside those of the peers and of the machine.
+//! Times, compared with those of the peers and of the machine.
 
 pub mod calls;
 pub mod compare;

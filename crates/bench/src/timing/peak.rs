@@ -19,7 +19,7 @@ pub fn peak_rate(threads: usize, tries: usize) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..tries.max(1) {
         let start = Instant::now();
-        // SAFETY: the matrices have the shape and strides of the spec, the workspace the size the plan asks for.
+        // SAFETY: the matrices have the shape and strides of the spec, the workspace the size of the plan.
         unsafe { plan.run(&team, a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), workspace.as_mut_ptr()) };
         best = best.min(start.elapsed().as_secs_f64());
     }

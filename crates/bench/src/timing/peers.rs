@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 pub struct Program {
     /// The file.
     name: &'static str,
-    /// What is in it.
+    /// Its text.
     text: &'static str,
     /// The Python modules it needs.
     modules: &'static str,
@@ -50,7 +50,7 @@ pub const GPU: [Program; 2] = [
     },
 ];
 
-/// The program that computes what `agree` compares with: models, losses of tasks, and what is done with them.
+/// The program for the comparisons of `agree`: models, losses of tasks, and their derivatives.
 pub const AGREE: Program = Program {
     name: "agree.py",
     text: concat!(
@@ -69,7 +69,7 @@ pub struct Peer {
     program: Program,
 }
 
-/// The programs this Python can run: JAX's always, PyTorch's where it is installed.
+/// The programs this Python can run: JAX's always, PyTorch's if it is installed.
 pub fn find(python: &Path, [jax, torch]: [Program; 2]) -> Result<Vec<Peer>> {
     let peer = |program| Peer { python: python.into(), program };
     let (jax, torch) = (peer(jax), peer(torch));
@@ -84,7 +84,7 @@ pub fn find(python: &Path, [jax, torch]: [Program; 2]) -> Result<Vec<Peer>> {
     Ok(vec![jax, torch])
 }
 
-/// Runs a program to its end; an error where it cannot be started.
+/// Runs a program to its end; an error if it cannot be started.
 pub fn output(command: &mut Command) -> Result<Output> {
     command.output().map_err(|cause| {
         let program = command.get_program().to_string_lossy().into_owned();
@@ -92,7 +92,7 @@ pub fn output(command: &mut Command) -> Result<Output> {
     })
 }
 
-/// An error for a program that ended badly, with the last thing it said.
+/// An error for a failed program, with its last line.
 pub fn failed(what: &str, output: &Output) -> BenchError {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
@@ -127,7 +127,7 @@ impl Peer {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The lines this peer prints for a case; none where it does not have it.
+    /// The lines this peer prints for a case; none if it lacks it.
     pub fn run(&self, case: &str) -> Result<Vec<Line>> {
         if !self.has(case) {
             return Ok(vec![]);
@@ -150,7 +150,7 @@ mod tests {
     fn every_case_has_a_function_in_the_programs_that_list_it() {
         for program in CPU.into_iter().chain(GPU).chain([AGREE]) {
             for case in program.cases {
-                // Of its own, or that of another case, in a table.
+                // Its own function, or that of another case, in a table.
                 let names = [format!("def {case}("), format!("\"{case}\": ")];
                 assert!(names.iter().any(|name| program.text.contains(name)), "{} has no {case}", program.name);
             }

@@ -1,4 +1,4 @@
-//! Where the time of a case goes, step by step.
+//! The time of a case, step by step.
 
 use crate::cases::timed::programs;
 use crate::error::Result;

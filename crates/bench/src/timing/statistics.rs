@@ -13,12 +13,12 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// Of repetitions that took so long.
+    /// The statistics of repetitions with these times.
     pub fn of(times: &mut [f64]) -> Self {
         Seconds { best: times.iter().copied().fold(f64::INFINITY, f64::min), median: median(times) }
     }
 
-    /// Of repetitions that ended at these times, the first of which is not counted.
+    /// The statistics of repetitions that ended at these times, without the first.
     pub fn between(ends: &[f64]) -> Self {
         Self::of(&mut ends.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<f64>>())
     }
