@@ -1,9 +1,9 @@
 //! Initial weights: random numbers of a size that preserves signals through many layers. Each function returns a
 //! [`Variable`], so that the numbers are drawn on the device, from the seed of the run.
 //!
-//! The *fan in* of a weight is the number of products summed in one of its outputs, the *fan out* the number of outputs
-//! that one of its inputs goes to. For a `[i, o]` matrix these are i and o, for a `[o, i, h, w]` kernel i·h·w and
-//! o·h·w.
+//! The *fan in* of a weight is the number of products summed in one of its outputs. The *fan out* is the number of
+//! outputs that one of its inputs goes to. For a `[i, o]` matrix these are i and o, for a `[o, i, h, w]` kernel i·h·w
+//! and o·h·w.
 
 use bilevel::Variable;
 

@@ -1,7 +1,7 @@
 //! Models: structs of parameters with their forward pass.
 //!
 //! A model is a [`Tree`](bilevel_graph::Tree). Its config builds it with a [`Variable`](bilevel::Variable) at every
-//! leaf, which defines the start of the leaf; inside a loss the same struct holds tensors, and
+//! leaf, which defines the start of the leaf. Inside a loss the same struct holds tensors, and
 //! [`forward`](vit::Vit::forward) is a plain function of them. Images are `[n, c, h, w]`. Nothing panics: an invalid
 //! config is a [`ModelError`], and a batch that does not fit gives a tensor that carries an error.
 //!

@@ -1,5 +1,5 @@
 //! A simplified NeRF (Mildenhall et al. 2020, Tancik et al. 2021): colour and density at every point of a scene from
-//! one network without view directions, and their rendering along rays.
+//! one network, without view directions.
 
 use crate::error::{Result, require, sizes};
 use crate::mlp::{Mlp, MlpConfig};

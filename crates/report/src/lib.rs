@@ -2,7 +2,7 @@
 //!
 //! A [`Plot`] of curves, [`Pictures`] of matrices and a [`Table`] can be rendered as SVG, PNG, HTML, Markdown or
 //! aligned text. A [`Report`] puts them on one self-contained page. [`events`] writes scalars for TensorBoard. Nothing
-//! here panics on odd data: values that cannot be drawn (a NaN, a negative value on a logarithmic axis) are left out,
+//! here panics on odd data. Values that cannot be drawn (a NaN, a negative value on a logarithmic axis) are left out,
 //! and an empty plot says that it is empty.
 //!
 //! ```

@@ -1,5 +1,6 @@
-//! The existence of hypergradients: whole trainings of small networks over a range of inner steps: the exact derivative
-//! through all steps, the growth of sensitivities, and the result of one forward pass of the Langevin adjoint.
+//! The existence of hypergradients: whole trainings of small networks over a range of inner steps. Prints the exact
+//! derivative through all steps, the growth of sensitivities, and the result of one forward pass of the Langevin
+//! adjoint.
 //!
 //!     cargo run --release -p bilevel-truth --example whole_trainings
 

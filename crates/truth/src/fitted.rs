@@ -1,5 +1,5 @@
-//! The inner loop and the settings of a method that fit a problem of the suite, derived from the method's declarations,
-//! so that a new method is fitted like any other.
+//! The inner loop and the settings of a method that fit a problem of the suite. They follow from the method's
+//! declarations, so that a new method is fitted like any other.
 
 use super::TruthProblem;
 use bilevel::methods::claims::{Settling, Target, WELL_CONDITIONED};

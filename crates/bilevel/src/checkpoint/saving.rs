@@ -73,8 +73,8 @@ impl<'a> Saving<'a> {
 }
 
 impl Progress {
-    /// The buffers of all tensors, in the order of a checkpoint: λ, θ, the method's memory, the optimizer's slots, then
-    /// λ and θ at the best measure and at the best held-out rows.
+    /// The buffers of all tensors, in the order of a checkpoint: λ, θ, the method's memory and the optimizer's slots.
+    /// Then follow λ and θ at the best measure and at the best held-out rows.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let State { lambda, theta, memory } = &self.state;
         let kept = self.best.iter().chain(&self.guarded);

@@ -11,7 +11,7 @@ use crate::problem::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
 
-/// A problem as tensors, for a new method to differentiate: λ, θ, data and the random key of a hypergradient are inputs
+/// A problem as tensors, for a new method to differentiate. λ, θ, data and the random key of a hypergradient are inputs
 /// of the graph, and a [`Routine`](crate::programs::Routine) sets them by name.
 ///
 /// ```

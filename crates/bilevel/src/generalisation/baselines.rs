@@ -9,8 +9,8 @@
 //! A group is a leaf of λ. Its value is the best of a grid by the loss on validation and held-out rows, or by folds of the training rows if
 //! λ is judged by the evidence. Losses are compared row by row with
 //! those of one tuned value on training rows ([`Paired`]). A training on n' rows instead of n shifts leaves that are
-//! logarithms of penalties added to a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n), so
-//! that the penalty keeps its share of the sum.
+//! logarithms of penalties added to a mean ([`Variable::log_penalty`](crate::Variable::log_penalty)) by −ln(n'/n). So
+//! the penalty keeps its share of the sum.
 
 use crate::compiled::key::Key;
 use crate::compiled::session::Session;
@@ -110,7 +110,7 @@ impl Baselines {
     }
 
     /// Returns true if the learned λ is better than one tuned value by more than two standard errors on the same
-    /// training rows, and also on all rows with labels if both are trained on them.
+    /// training rows. If both are also trained on all rows with labels, it must win there too.
     pub fn wins(&self) -> bool {
         is_less(&self.learned().difference) && self.on_all_rows.as_ref().is_none_or(is_less)
     }

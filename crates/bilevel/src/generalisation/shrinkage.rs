@@ -87,8 +87,9 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// The λ of the strength that held-out rows prefer: `learn` runs the shrunk problem of each of these standard deviations with its guard on,
-    /// and the one with the least held-out loss is kept. The rows that choose the strength are not those that λ is learned by.
+    /// The λ of the strength that held-out rows prefer: `learn` runs the shrunk problem of each of these standard
+    /// deviations with its guard on. The one with the least held-out loss is kept. The rows that choose the strength
+    /// are not those that λ is learned by.
     ///
     /// ```
     /// use bilevel::methods::IftCg;

@@ -251,8 +251,8 @@ impl Diagnostics {
         found
     }
 
-    /// The growth rate and a calmer step, if derivatives through training grow so much that no hypergradient exists: a
-    /// thousandfold within the inner loop, or out of the adjoint's trust region.
+    /// The growth rate and a calmer step, if derivatives through training grow so much that no hypergradient exists.
+    /// They do if they grow a thousandfold within the inner loop, or out of the adjoint's trust region.
     pub(crate) fn chaos(&self) -> Option<(f64, Option<f64>)> {
         let (rate, steps) = self.growth_rate.zip(self.growth_steps)?;
         let grew = rate * steps > CHAOS.ln() || self.trust_exits.is_some_and(|exits| exits > 0.0);

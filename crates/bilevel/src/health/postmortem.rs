@@ -2,8 +2,8 @@
 //!
 //! A method only detects that a number is not finite, and the driver detects which one. Neither distinguishes a step
 //! that is too large from a root at 0. So the inner loop is rerun from its start, step by step, and the first fault is
-//! the cause. In this order: a loss or derivative that is not finite though nothing grew, a loss that rises without
-//! end, one that falls without end, and a step too large for the curvature.
+//! the cause. The faults are, in this order: a loss or derivative that is not finite though nothing grew, a loss
+//! without upper bound, one without lower bound, and a step too large for the curvature.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::square_norm;
@@ -147,7 +147,7 @@ impl Circumstances<'_> {
     }
 
     /// The point at which the inner step exceeds the method's limit: the iteration's start, unless λ leapt there, or
-    /// the run's start, since a step that was too large from the outset moves λ anywhere.
+    /// the run's start. A step that was too large from the outset moves λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         // The curvature limits the step only for plain descent.
         if self.inner.optimizer != InnerOptimizer::Sgd {

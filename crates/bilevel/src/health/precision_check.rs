@@ -84,10 +84,10 @@ impl PrecisionReport {
 }
 
 impl Check<'_> {
-    /// Compares derivatives in this precision with those in full precision, both in 32 bits: gradient, Hessian product
-    /// and mixed product of the inner loss, and the hypergradient of every method, from the same λ, θ and draws. A
-    /// hypergradient can lose much more accuracy than a gradient, so check this before a long run. Methods that sample
-    /// should be averaged over [`draws`](Self::draws).
+    /// Compares derivatives in this precision with those in full precision, both in 32 bits and from the same λ, θ and
+    /// draws. These are gradient, Hessian product and mixed product of the inner loss, and the hypergradient of every
+    /// method. A hypergradient can lose much more accuracy than a gradient, so check this before a long run. Methods
+    /// that sample should be averaged over [`draws`](Self::draws).
     ///
     /// ```
     /// use bilevel::diagnostics::Compared;

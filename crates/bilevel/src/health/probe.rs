@@ -1,9 +1,9 @@
 //! Diagnostics of a hypergradient, for every method.
 //!
-//! At the last θ of the inner loop, one outer gradient and one second derivative along it give the norms of f_θ and f_λ
-//! and the curvature r = f_θᵀ·H·f_θ / f_θᵀ·f_θ, the Rayleigh quotient of H along f_θ. γ·T·r measures the progress of
-//! the inner loop along the relevant direction: far below 1 the loop has hardly left its start. The inner loss is
-//! evaluated at both ends of the loop, with the same draw.
+//! At the last θ of the inner loop, one outer gradient and one second derivative along it give the norms of f_θ and
+//! f_λ. They also give the curvature r = f_θᵀ·H·f_θ / f_θᵀ·f_θ, the Rayleigh quotient of H along f_θ. γ·T·r measures
+//! the progress of the inner loop along the relevant direction: far below 1 the loop has hardly left its start. The
+//! inner loss is evaluated at both ends of the loop, with the same draw.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;

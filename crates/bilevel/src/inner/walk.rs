@@ -200,8 +200,8 @@ pub(crate) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     v.iter().zip(&problem.theta).map(one).collect()
 }
 
-/// Returns true if every leaf of θ⁰ is the leaf of λ itself, or copies of it along leading axes, one for each of the
-/// tasks that train side by side.
+/// Returns true if every leaf of θ⁰ is the leaf of λ itself, or copies of it along leading axes, one per task trained
+/// side by side.
 pub(crate) fn starts_at_copies_of_lambda(problem: &AnyProblem) -> Result<bool> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;

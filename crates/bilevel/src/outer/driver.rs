@@ -1,7 +1,7 @@
 //! The settings of an outer loop.
 //!
-//! A run is a function of the problem, the settings and the seed: iteration k draws from fold_in(seed_key(seed), k) and from
-//! nothing else, so it can be replayed alone, and a resumed run has the same bits as an uninterrupted one.
+//! A run is a function of the problem, the settings and the seed. Iteration k draws only from fold_in(seed_key(seed),
+//! k). So it can be replayed alone, and a resumed run has the same bits as an uninterrupted one.
 
 use crate::Result;
 #[cfg(feature = "checkpoints")]
@@ -306,7 +306,7 @@ where
 
     /// Whether a run holds a copy of its last good state, as it does by default. Without one it saves the memory of λ,
     /// θ, and the states of method and optimizer. But a run that diverges, or is stopped in the middle of an iteration,
-    /// then ends with λ and θ as that iteration left them; the last checkpoint is the only good state. The results are
+    /// then ends with the λ and θ of that iteration. The last checkpoint is the only good state. The results are
     /// otherwise the same.
     ///
     /// ```

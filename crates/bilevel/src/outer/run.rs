@@ -1,7 +1,7 @@
 //! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
 //!
-//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed alone, and a
-//! resumed run has the same bits as an uninterrupted one.
+//! Iteration k draws only from the seed's key with k folded in. So it can be replayed alone, and a resumed run has the
+//! same bits as an uninterrupted one.
 
 use crate::checkpoint::saving::Saving;
 use crate::compiled::initial::Initial;

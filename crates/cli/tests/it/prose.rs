@@ -195,7 +195,7 @@ fn plain(text: &str) -> String {
     (out + rest).replace(['[', '|'], " ")
 }
 
-/// Splits at full stops, question and exclamation marks that a capital letter or a sign follows.
+/// Splits at full stops, question and exclamation marks that no word in lower case follows.
 fn sentences(text: &str) -> Vec<String> {
     let (mut found, mut words) = (vec![], vec![]);
     let all: Vec<&str> = text.split_whitespace().collect();
@@ -203,7 +203,8 @@ fn sentences(text: &str) -> Vec<String> {
         words.push(*word);
         let bare = word.trim_end_matches([')', '"', '\'', '*', '’', '”']);
         let is_end = bare.ends_with(['.', '?', '!']) && !["e.g.", "i.e.", "cf.", "vs.", "al.", "Dr."].contains(&bare);
-        if is_end && all.get(at + 1).is_none_or(|next| !next.starts_with(char::is_lowercase)) || at + 1 == all.len() {
+        let goes_on = |next: &&str| next.len() > 1 && next.starts_with(|c: char| c.is_ascii_lowercase());
+        if is_end && !all.get(at + 1).is_some_and(goes_on) || at + 1 == all.len() {
             found.push(words.join(" "));
             words.clear();
         }

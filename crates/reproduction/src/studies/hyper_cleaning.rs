@@ -4,8 +4,8 @@
 //! The code published with them defines this F1: of the kept digits, those with λ ≥ 0, against those whose labels were
 //! not redrawn. The F1 of the redrawn labels is smaller; both are rows here.
 //!
-//! All methods train with one inner step, full batch or, for the network, in minibatches of 100, keep θ warm, and move
-//! λ by Adam; the iterate called best is that of the least loss on the clean digits. In print, the penalty methods
+//! All methods train with one inner step, full batch or, for the network, in minibatches of 100. They keep θ warm, and
+//! move λ by Adam. The iterate called best is that of the least loss on the clean digits. In print, the penalty methods
 //! judge their own second set of parameters, which is also fitted to the clean digits. Its counterpart here is a
 //! classifier retrained on the kept and the clean digits.
 //!

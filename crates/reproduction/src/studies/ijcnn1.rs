@@ -1,10 +1,10 @@
 //! One L2 penalty per feature of a logistic regression on ijcnn1, in minibatches of 64 (Dagréou et al., NeurIPS 2022, and Dagréou et
 //! al., AISTATS 2024): the squared norm of the exact hypergradient over the cost spent.
 //!
-//! The training file is inside, the test file outside. θ has 22 numbers, so that ∇h(λ) = −e^λ·θ·H⁻¹∇f at the minimum is known to rounding
-//! at every λ, by Newton's method and Cholesky's factors. Every method has the same budget in gradients of a minibatch,
-//! plain descent outside, and its best inner step and outer rate of one grid. A quick run uses embedded digits, even
-//! against odd ones, in place of ijcnn1.
+//! The training file is inside, the test file outside. With 22 numbers in θ, ∇h(λ) = −e^λ·θ·H⁻¹∇f at the minimum is
+//! known to rounding at every λ, by Newton's method and Cholesky's factors. Every method has the same budget in
+//! gradients of a minibatch, plain descent outside, and its best inner step and outer rate of one grid. A quick run
+//! uses embedded digits, even against odd ones, in place of ijcnn1.
 
 use bilevel::optimizers::InnerOptimizer;
 use bilevel::{Key, Result, Session};

@@ -1,5 +1,5 @@
-//! The properties of a problem on which the choice of a method depends: its size, the curvature and the noise of its
-//! inner loss, and the progress of its inner loop.
+//! The properties of a problem that determine the choice of a method: size, curvature and noise of the inner loss, and
+//! progress of the inner loop.
 
 use bilevel::diagnostics::Curvature;
 use bilevel::graph::Executor;

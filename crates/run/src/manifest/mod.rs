@@ -27,9 +27,8 @@
 //! rule.within = 2e-3
 //! ```
 //!
-//! Settings come in layers, in which later ones win: those of the study, of the GPU, of the scale, of the group, of the
-//! row, and of the row at the scale. They are checked like those of a configuration file, with file, line and key. The
-//! guide's chapter *Extending* has every key.
+//! Settings come in layers, in which later ones win: study, GPU, scale, group, row, and row at the scale. They are
+//! checked like those of a configuration file, with file, line and key. The guide's chapter *Extending* has every key.
 
 mod curves;
 mod findings;

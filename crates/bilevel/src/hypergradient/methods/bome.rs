@@ -5,9 +5,9 @@
 //!   μ = max(0, η − ⟨∇f, ∇q⟩/‖∇q‖²),        gradients by λ and θ together
 //!   h = f_λ + μ·q_λ,   θ ← θ − γ·(f_θ + μ·q_θ)
 //!
-//! Needs no product with a Hessian. **Prescribes how λ and θ move together, and h is the part for λ**: the direction
-//! passed to the outer optimizer, which is not an estimate of the hypergradient at a fixed λ. If λ and θ both settle,
-//! and T steps suffice to train, the hypergradient is O(γ) and not 0: the barrier keeps θ a step away from the minimum.
+//! Needs no product with a Hessian. ****Prescribes how λ and θ move together, and h is the part for λ**, the direction
+//! passed to the outer optimizer. It is not an estimate of the hypergradient at a fixed λ. If λ and θ both settle, and
+//! T steps suffice to train, the hypergradient is O(γ) and not 0: the barrier keeps θ a step away from the minimum.
 
 use crate::hypergradient::parts::penalty::{Slopes, carry, inner_by_lambda};
 use crate::hypergradient::vocabulary::*;

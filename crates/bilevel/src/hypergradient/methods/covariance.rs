@@ -2,7 +2,7 @@
 //!
 //!   dF/dλ = E\[f_λ\] − Cov(f, ∂L_T/∂λ)/(κ²τ),   θ ~ exp(−L_T/(κ²τ))
 //!
-//! κ²τ is the actual temperature of the chain. The samples are the M states after B steps of burn-in; f and ∂L_T/∂λ are
+//! κ²τ is the actual temperature of the chain. The samples are the M states after B steps of burn-in. f and ∂L_T/∂λ are
 //! centred by their values at the first of them, so that large ones cost no digits. It is right up to the O(γ) bias of
 //! the chain and the bias of a sample covariance. The latter is too small by one part in n, the effective number of
 //! samples, which is far below M for a chain. It is noisy: the variance grows with the size of λ and as τ falls.

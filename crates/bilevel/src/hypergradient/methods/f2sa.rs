@@ -4,7 +4,7 @@
 //!   θ ← θ − γ·∇θL_T(λ, θ),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ),   T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   then σ ← σ + δ
 //!
-//! Needs no product with a Hessian. θ, y and the count that determines σ are kept from one hypergradient to the next; θ
+//! Needs no product with a Hessian. θ, y and the count that determines σ are kept from one hypergradient to the next. θ
 //! is the result of training alone, and y, which the outer loss also acts on, belongs to the method. Once both have
 //! settled, h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ). The published step of
 //! y is γ/σ on f + σ·L_T, which is equivalent. While λ moves, σ multiplies the lag of training: with a large penalty

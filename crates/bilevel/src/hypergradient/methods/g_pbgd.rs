@@ -4,13 +4,13 @@
 //!   h = f_λ + 2σ·∇θL_Tᵀ·C,   θ ← θ − γ·(f_θ/σ + 2·H·∇θL_T)        both at the same (λ, θ), T times
 //!
 //! The derivative of the penalty ‖∇θL_T‖² has a product with H and one with C along the gradient itself, which are one
-//! reverse pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
+//! reverse pass. It needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
 //! inner loss is small and not 0. Once it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that is
 //! O(1/σ) from the minimum. λ and θ are meant to move together: the published step is along (h, f_θ + 2σ·H·∇θL_T). The
 //! outer optimizer applies the part of λ, and θ moves here by γ/σ. The penalty has curvature 2·H², so γ must be below 1
 //! over the square of the largest curvature. Directions in which the inner loss is flat take the square of the usual
-//! time. While λ moves, σ multiplies the lag of training: with a large penalty use many steps, or an
-//! outer rate well below 1/σ.
+//! time. While λ moves, σ multiplies the lag of training: with a large penalty use many steps, or an outer rate well
+//! below 1/σ.
 
 use crate::hypergradient::parts::penalty::{Slopes, carry};
 use crate::hypergradient::vocabulary::*;

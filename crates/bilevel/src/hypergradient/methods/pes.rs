@@ -7,8 +7,8 @@
 //!   after W windows all θ return to the start of training, and a to 0
 //!
 //! The sum a over the perturbations of all windows so far accounts for the effect of λ in earlier windows, which
-//! evolutionary search from one θ per window misses. Averaged over the windows of a training, h is an unbiased estimate
-//! of the derivative of f, averaged over the ends of the windows and smoothed by σ, if λ is fixed. It needs no
+//! evolutionary search from one θ per window misses. For a fixed λ, the mean of h over the windows of a training is
+//! unbiased. It estimates the derivative of f, averaged over the ends of the windows and smoothed by σ. It needs no
 //! derivative with respect to λ. Its variance grows with the number of windows.
 
 use crate::hypergradient::methods::es::{directions, ending_program, move_program, sums};

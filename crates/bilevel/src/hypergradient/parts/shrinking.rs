@@ -1,7 +1,7 @@
 //! An inner step that is reduced until a hypergradient exists.
 //!
-//! If the sensitivities of a hypergradient grow without end, or burst within it, it is discarded. θ and the method's
-//! memory are restored, and the inner step is reduced, at least by half, to one without growth. Then the hypergradient
+//! If the sensitivities of a hypergradient grow without end, or burst within it, it is discarded. The run restores θ
+//! and the method's memory, and reduces the inner step, at least by half, to one without growth. Then the hypergradient
 //! is estimated again. The step stays reduced; its factor is part of the state, so that a resumed run continues with
 //! it.
 

@@ -105,7 +105,7 @@ impl Matrix {
 /// converged and stops: more steps would follow rounding into the directions in which A is singular. A NaN propagates.
 ///
 /// It solves systems with a positive A. At a direction in which A is not positive it ends, before a step along it, and
-/// reports that ([`Ended`]); if nothing has been solved by then, that is an error.
+/// reports that ([`Ended`]). If nothing has been solved by then, that is an error.
 pub struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,

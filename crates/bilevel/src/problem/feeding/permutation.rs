@@ -36,8 +36,8 @@ pub(crate) fn first_of(uniform: Tensor, n: Tensor) -> Tensor {
     })
 }
 
-/// The row at each place of a random order of n rows, in 64-bit floats; `word(i)` is the i-th of [`WORDS`] random words, an
-/// i32 scalar or one for every place.
+/// The row at each place of a random order of n rows, in 64-bit floats. `word(i)` is the i-th of [`WORDS`] random
+/// words, an i32 scalar or one for every place.
 pub(crate) fn row_at(place: Tensor, n: usize, word: impl Fn(usize) -> Tensor) -> Tensor {
     let a = n.isqrt().max(n.min(2)).max(1);
     let b = n / a;

@@ -4,8 +4,8 @@
 //! others have as many iterations as fit into ten minutes in all. One seed each.
 //!
 //! At the scale of the paper every method has the published length: 60 000 iterations of MAML, and 100 000 of Reptile.
-//! The number of tasks is the published one: 32 of 5 classes of characters, 16 of 20, and for photographs 4 with one
-//! image of each class and 2 with five. The rates are those of the full form, along a cosine.
+//! The number of tasks is the published one: 32 of 5 classes of characters and 16 of 20. For photographs it is 4 with
+//! one image of each class and 2 with five. The rates are those of the full form, along a cosine.
 
 use bilevel::InnerLoop;
 use bilevel::methods::{CurvatureProduct, HpoSgld, Imaml, Reptile, Rmd, RmdFo};

@@ -50,8 +50,8 @@ impl Laplace {
         })
     }
 
-    /// Precisions half of the way, on a logarithmic scale, to the zeros of these slopes, by MacKay's rule: the number
-    /// of parameters of a layer determined by the images, divided by ‖θₗ‖².
+    /// Precisions half of the way, on a logarithmic scale, to the zeros of these slopes, by MacKay's rule. The zero is
+    /// the number of parameters of a layer determined by the images, divided by ‖θₗ‖².
     pub fn better_precisions(&self, log_precisions: [f64; LAYERS]) -> [f64; LAYERS] {
         let slopes = self.by_log_precisions(log_precisions);
         std::array::from_fn(|i| {
