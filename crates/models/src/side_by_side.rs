@@ -134,7 +134,7 @@ impl Conv<Tensor> {
 }
 
 impl BatchNorm<Tensor> {
-    /// For many tasks, each with the statistics of its own batch: `[tasks, c, ..]` to the same shape.
+    /// For many tasks, each with the statistics of its batch: `[tasks, c, ..]` to the same shape.
     #[track_caller]
     pub fn forward_tasks(&self, x: Tensor) -> Tensor {
         let channels = self.weight.len();

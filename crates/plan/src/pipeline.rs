@@ -281,7 +281,7 @@ const ENTRIES: [PassEntry; 17] = [
             let carries = carries_in_place(&draft.low, grouping, order);
             let worth_it = are_written_in_place(&draft.low, &carries);
             draft.carries = Some(carries);
-            // To copy a carried copy takes as long as to make it.
+            // Copying a carried copy takes as long as making it.
             Ok(if worth_it { PassOutcome::Continue } else { PassOutcome::RestartWithout("carry-casts") })
         },
     },

@@ -102,7 +102,7 @@ impl KnownMethod {
         self.words.iter().find(|(known, _)| known == key).map_or(&[], |(_, words)| words)
     }
 
-    /// The meaning of one of its own settings; empty for those of the library's methods.
+    /// The meaning of one of its settings; empty for those of the library's methods.
     pub fn meaning(&self, key: &str) -> &str {
         self.meanings.iter().find(|(known, _)| known == key).map_or("", |(_, meaning)| meaning)
     }

@@ -181,7 +181,7 @@ impl Item {
         Item { alone: true, ..self }
     }
 
-    /// Its work in gradient steps, which weights it in the progress of its study. That of a measurement is unknown.
+    /// Its work in gradient steps, which weights it in the progress of its study. The work of a measurement is unknown.
     pub fn weight(&self) -> Option<f64> {
         match &self.work {
             Work::Run(config) => Some(f64::from(config.outer.iterations) * config.inner.steps.max(1) as f64),

@@ -5,7 +5,7 @@ use bilevel_run::{Context, Defaults, Registry, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Its fields are the keys of `[task]`; their doc comments are shown beside the keys.
+/// Its fields are the keys of `[task]`; their doc comments are shown next to the keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct WeightDecay {

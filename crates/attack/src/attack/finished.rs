@@ -60,7 +60,7 @@ pub fn faults(folder: &Path) -> Vec<String> {
 }
 
 /// Files below a folder that an undisturbed one of its kind lacks. Checkpoints may be of other iterations, or set aside
-/// because they were damaged, and every process begins an event file of its own.
+/// because they were damaged, and every process begins a new event file.
 fn leftovers(folder: &Path, expected: &Path) -> Vec<String> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let files = files_below(folder).unwrap_or_default();

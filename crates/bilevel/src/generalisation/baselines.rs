@@ -293,7 +293,7 @@ fn one_value(problem: &AnyProblem, values: &[f64]) -> Result<Vec<Array>> {
     problem.lambda.iter().zip(values).map(one).collect()
 }
 
-/// The values of a leaf's grid, the largest first: a training with a large penalty forgets its start fastest.
+/// The values of a leaf's grid, the largest first: a training with a large penalty converges fastest.
 fn grid(variable: &Variable) -> Vec<f64> {
     let (low, high) = variable.bounds();
     let start = match &variable.start {

@@ -328,7 +328,7 @@ impl<T: Real> GemmPlan<T> {
     /// One whole product on the calling thread.
     ///
     /// # Safety
-    /// The matrices are as the problem says, and `work` has the room that the plan asks for.
+    /// The matrices are as the problem says, and `work` has the size of the plan.
     unsafe fn product(&self, x: &Matrices<T>, work: *mut T) {
         let (p, kernels) = (&self.problem, self.kernels);
         // SAFETY: the caller's promise.

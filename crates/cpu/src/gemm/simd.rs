@@ -39,7 +39,7 @@ pub(crate) unsafe trait Simd: Copy + 'static {
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
     /// The sum of all lanes, in an order fixed by the type.
     unsafe fn sum(v: Self::V) -> Self::T;
-    /// Asks for the cache line of `p`, which may be any address.
+    /// Prefetches the cache line of `p`, which may be any address.
     #[inline(always)]
     unsafe fn prefetch(_p: *const Self::T) {}
     /// Transposes the first `LANES` × `LANES` elements in place: lane j of vector i ↔ lane i of vector j.

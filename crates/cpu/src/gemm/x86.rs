@@ -11,7 +11,7 @@ pub(crate) struct Avx512<T>(std::marker::PhantomData<T>);
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2<T>(std::marker::PhantomData<T>);
 
-/// Intrinsics under the promises that [`Simd`] asks of its callers.
+/// Intrinsics under the promises that [`Simd`] requires of its callers.
 macro_rules! promised {
     ($body:expr) => {
         // SAFETY: the caller promises the instructions of the type, and memory for the elements that are named.

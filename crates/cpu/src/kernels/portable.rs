@@ -11,7 +11,7 @@ pub(crate) type F64s = f64;
 /// 1 × i32.
 pub(crate) type I32s = i32;
 
-/// A truth value with the bit operators the trait asks for is `bool` itself.
+/// A truth value with the bit operators of the trait is `bool` itself.
 macro_rules! shared {
     ($t:ident) => {
         type Elem = $t;

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 /// Size of a huge page.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the system to back these bytes with huge pages: matrix products walk memory with strides of a page and more, and
+/// Requests huge pages for these bytes: matrix products walk memory with strides of a page and more, and
 /// spend their time on address translation otherwise. A system without them may refuse.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(start: *mut u8, bytes: usize) {

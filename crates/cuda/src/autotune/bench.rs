@@ -1,4 +1,4 @@
-//! Benchmarks of candidates on memory of their own, serialised with the programs of the GPU.
+//! Benchmarks of candidates on separate memory, serialised with the programs of the GPU.
 
 use crate::runtime::capture::Captured;
 use crate::runtime::device::{BRANCH, Device, DeviceMemory, Scratch, failed};

@@ -1,7 +1,7 @@
 //! The on-disk cache of GEMM algorithms: later processes use the same ones, to the same bits, without autotuning.
 //!
 //! Each GEMM has an entry. One more entry lists recently used GEMMs, which the next process prepares in the background
-//! before it knows its programs.
+//! before its programs are known.
 
 use crate::autotune::store::{Tunable, TuningStore};
 use crate::compile::disk_cache::Cache;

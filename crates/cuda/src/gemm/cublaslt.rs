@@ -94,7 +94,7 @@ impl Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: made in `new`, and not used elsewhere.
         let _ = unsafe { result::destroy_matmul_desc(self.0) };
     }
 }
@@ -355,7 +355,7 @@ impl GemmDescriptor {
 
 impl Drop for GemmDescriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
+        // SAFETY: made in `new`, and not used elsewhere.
         unsafe {
             for layout in self.layouts {
                 let _ = result::destroy_matrix_layout(layout);

@@ -24,7 +24,7 @@ pub struct Context<'a> {
     pub carry_only: bool,
     /// Whether only workspace sizes are wanted: no kernel text is generated.
     pub measures: bool,
-    /// The product whose epilogue is run as a loop of its own, and where that loop reads it.
+    /// The product whose epilogue is run as a separate loop, and the place from which that loop reads it.
     pub product: Option<(usize, Place)>,
 }
 

@@ -9,7 +9,7 @@
 //! The outputs are found by walking back from the loss through additions, moves and scalings: the operands of the first
 //! convex function are the outputs of the model. Squares, exponentials, absolute values, rectifiers and negative
 //! logarithms are known to be convex, the cross entropies of [`nn`](crate::nn) mark themselves, and
-//! [`nn::convex_in`](crate::nn::convex_in) marks anything else. The walk also tracks signs, and so determines whether G
+//! [`nn::convex_in`](crate::nn::convex_in) marks all others. The walk also tracks signs, and so determines whether G
 //! is positive semidefinite by construction.
 
 use crate::Result;

@@ -8,20 +8,20 @@ use std::fmt;
 pub struct Failure {
     /// The case.
     pub case: String,
-    /// What was found there.
+    /// The mismatch found there.
     pub mismatch: Mismatch,
 }
 
-/// What an executor did that it must not.
+/// The fault of an executor.
 #[derive(Clone, Debug)]
 pub enum Mismatch {
-    /// It gave an error where it must give results.
+    /// It returned an error instead of results.
     Refused(Box<Error>),
     /// It did not refuse as it must.
     Accepted {
         /// How it must refuse.
         wanted: String,
-        /// What it said instead, if anything.
+        /// Its error instead, if any.
         found: Option<Box<Error>>,
     },
     /// It gave another number of results.
@@ -53,7 +53,7 @@ pub enum Mismatch {
         /// How far apart they may be; 0 if their bits must be the same.
         allowed: f64,
     },
-    /// The same run again gave something else.
+    /// A repetition of the run gave other results.
     Again(Box<Mismatch>),
 }
 

@@ -1,4 +1,4 @@
-//! Where the elementwise primitives are smooth and well scaled, for tests of values and of derivatives.
+//! The domains in which the elementwise primitives are smooth and well scaled, for tests of values and of derivatives.
 
 use crate::{BinaryOp, UnaryOp};
 

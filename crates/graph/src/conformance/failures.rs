@@ -1,9 +1,9 @@
-//! A list of answers that were not what they must be.
+//! A list of wrong results and errors.
 
 use crate::conformance::agreement::{Failure, Mismatch};
 use crate::{Array, Error, ErrorKind, Result};
 
-/// Gathers what was refused wrongly or not at all, and what gave other numbers than it must.
+/// Collects wrong or missing refusals, and wrong numbers.
 pub(crate) struct Watch(pub Vec<Failure>);
 
 impl Watch {

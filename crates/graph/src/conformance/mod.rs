@@ -1,6 +1,6 @@
-//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, convolutions, parts of networks, random
-//! programs of all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
-//! refuse. The [`Reference`](crate::Reference) says what is right.
+//! The contract of executors as test programs. They cover every primitive, every way to carry a value, convolutions,
+//! parts of networks, and random programs of these, also with rounded products. They also cover all uses of buffers,
+//! and everything that must be refused. The [`Reference`](crate::Reference) defines the right results.
 //!
 //! The author of an executor runs all of it in one test:
 //!
@@ -12,9 +12,9 @@
 //! # Ok::<(), bilevel_graph::Error>(())
 //! ```
 //!
-//! A single [`Case`] can be looked at by itself: its program prints, its inputs are plain arrays, and random ones are made
-//! again from the seed in their name. The bits of one executor must not depend on how often a program is run or on how its
-//! steps are cut into calls; beyond that, `tolerances` says how near to the reference each result must be.
+//! A single [`Case`] can be inspected alone: its program prints, its inputs are plain arrays, and random ones follow
+//! from the seed in their name. The bits of one executor must not depend on how often a program is run or on how its
+//! steps are divided into calls. The `tolerances` limit the distance of each result from the reference.
 
 mod agreement;
 mod case;
@@ -41,8 +41,8 @@ use crate::shape::broadcast_shapes;
 use crate::{DType, Executor, Graph, Precision, Result, Tensor};
 use std::ops::Range;
 
-/// Runs everything there is on an executor, random programs from each of these seeds, and gathers what it does wrong. The
-/// error is that of a program that could not be built, which is not the executor's fault.
+/// Runs all cases on an executor, with random programs from each of these seeds, and collects its failures. An error
+/// means that a program could not be built, which is not the executor's fault.
 pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failure>> {
     let mut failures = refusals(executor)?;
     failures.extend(buffers(executor)?);
@@ -93,12 +93,12 @@ fn tolerance(dtype: DType) -> f64 {
     if dtype == DType::F64 { 1e-12 } else { 2e-5 }
 }
 
-/// True where no axis is longer than this.
+/// Returns true if no axis is longer than this.
 fn sized(x: Tensor, limit: usize) -> bool {
     x.shape().iter().all(|&n| n <= limit)
 }
 
-/// True where two tensors can be combined to fewer than this many elements, and not by stretching both because one
+/// Returns true if two tensors can be combined to fewer than this many elements, without stretching both because one
 /// lacks an axis.
 fn fits(a: Tensor, b: Tensor, most: usize) -> bool {
     let (p, q) = (a.shape(), b.shape());

@@ -25,7 +25,7 @@ impl Dice {
         self.0 >> 33
     }
 
-    /// A whole number in 0..n; 0 where n is 0.
+    /// A whole number in 0..n; 0 if n is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.bits() as usize % n.max(1)
     }

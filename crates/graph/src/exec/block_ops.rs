@@ -26,7 +26,7 @@ macro_rules! number {
 }
 number!(f32 f64 i32);
 
-/// The order of sorting: by value, with 0 and −0 equal and NaN after everything else.
+/// The order of sorting: by value, with 0 and −0 equal and NaN last.
 fn order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }

@@ -11,7 +11,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
-/// Ranks that exchange bytes. Every rank makes the same calls in the same order; a call returns when its data are there.
+/// Ranks that exchange bytes. Every rank makes the same calls in the same order; a call returns when its data are
+/// complete.
 pub trait Communicator: Send + Sync {
     /// The number of this rank, from 0.
     fn rank(&self) -> usize;

@@ -21,7 +21,7 @@ pub trait Executor: Send + Sync {
     /// Another handle to this executor.
     fn share(&self) -> Arc<dyn Executor>;
 
-    /// Free bytes, if the executor knows them.
+    /// Free bytes, if the executor can tell.
     fn free_bytes(&self) -> Option<u64> {
         None
     }

@@ -120,7 +120,7 @@ impl BinaryOp {
 pub enum ReduceOp {
     /// Sum of the elements; 0 for none.
     Sum,
-    /// Largest element, NaN if any is; −∞ (or the least integer) for none. Of 0 and −0 either may be the largest,
+    /// Largest element, NaN if any is; −∞ (or the least integer) for none. Either of 0 and −0 may be the largest,
     /// because the order of the elements depends on the executor.
     Max,
 }

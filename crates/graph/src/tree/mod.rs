@@ -62,9 +62,9 @@
 //! and [`try_into_map_at`](Tree::try_into_map_at); everything else is provided on top of them.
 //! `walk` reports more than the leaves: wherever two trees of one type may differ (the length of a
 //! vector, `Some` or `None`, the variant of an enum, the keys of a map) it reports a [`Node`]. Two
-//! trees have the same structure when they report the same nodes at the same paths, so zipping needs
-//! no traversal of its own, and works across types: a struct of gradients zips with a struct of
-//! parameters in code which is generic over both.
+//! trees have the same structure when they report the same nodes at the same paths, so zipping needs no separate
+//! traversal, and works across types: a struct of gradients zips with a struct of parameters in code which is generic
+//! over both.
 //!
 //! # Generic code
 //!
@@ -174,7 +174,7 @@ use std::convert::Infallible;
 /// assert_eq!(Activation::Leaky { slope: 0.1 }.names(), ["slope"]);
 /// ```
 ///
-/// Where this crate is reached by another path, say which:
+/// If this crate is reached by another path, give it:
 ///
 /// ```
 /// mod facade {
@@ -376,7 +376,7 @@ pub trait Tree: Sized {
         count
     }
 
-    /// The tree of what `f` makes of each leaf.
+    /// The tree of the results of `f` for each leaf.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree};
@@ -388,7 +388,7 @@ pub trait Tree: Sized {
         self.map_named(|_, leaf| f(leaf))
     }
 
-    /// The tree of what `f` makes of each leaf and its name.
+    /// The tree of the results of `f` for each leaf and its name.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree};
@@ -401,7 +401,7 @@ pub trait Tree: Sized {
         infallible(self.try_map_named(|name, leaf| Ok(f(name, leaf))))
     }
 
-    /// The tree of what `f` makes of each leaf, or its first error; later leaves are not reached.
+    /// The tree of the results of `f` for each leaf, or its first error; later leaves are not visited.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree};
@@ -456,7 +456,7 @@ pub trait Tree: Sized {
         self.try_into_map_at(&mut Path::new(), &mut f)
     }
 
-    /// The tree of what `f` makes of the leaves of two trees, pair by pair.
+    /// The tree of the results of `f` for the leaves of two trees, pair by pair.
     ///
     /// The other tree may be of another type, as long as it has the
     /// [same structure](Tree::same_structure). Static data is taken from this one.

@@ -1,4 +1,4 @@
-//! Where a leaf is in its tree, and what is met on the way to it.
+//! The path of a leaf in its tree, and the nodes along it.
 
 use std::fmt::{self, Display, Write};
 
@@ -52,7 +52,7 @@ impl<L> Display for Node<'_, L> {
     }
 }
 
-/// Where a traversal is: the names of the way there, joined by dots.
+/// The position of a traversal: the names along its path, joined by dots.
 ///
 /// ```
 /// use bilevel_graph::tree::Path;

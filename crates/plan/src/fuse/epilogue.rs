@@ -14,7 +14,7 @@ use crate::target::{EpilogueRule, Target};
 use bilevel_graph::Result;
 
 /// Merges a product with the loop that reads it if no group must run between them, the loop reads every element in
-/// place, and the target wants it. Of several products that a loop reads, the last is chosen.
+/// place, and the target requests it. If a loop reads several products, the last is chosen.
 pub(crate) fn attach_epilogues(
     low: &LoweredGraph,
     target: &Target,

@@ -14,7 +14,7 @@ use crate::ir::node::{Kind, Node};
 use crate::target::Target;
 
 /// Merges a product, the loop over its rows and the product of those rows into one group if no group must run between
-/// them and the target wants it.
+/// them and the target requests it.
 pub(crate) fn fuse_gemm_gemm(low: &LoweredGraph, target: &Target, grouping: &mut Grouping, order: &mut TopoOrder) {
     for next in 0..low.nodes.len() {
         let Some(GemmGemm { product, groups: [first, middle, last] }) =

@@ -36,7 +36,7 @@ pub struct Group {
     /// read each element of its result as it is in memory, and in no other way. An executor may apply the loop to every
     /// finished tile, or run it after the product.
     pub gemm: Option<usize>,
-    /// The loop after that product as an affine map of its result, if it is one and the target wants it as such. Then the
+    /// The loop after that product as an affine map of its result, if it is one and the target requests it. Then the
     /// product is not in memory unless another group reads it.
     pub affine: Option<AffineEpilogue>,
     /// The second matrix product of a GEMM–loop–GEMM group, its last member. The rows of its left operand are a

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 pub(crate) const INFINITE: u64 = u64::MAX / 4;
 
 /// Returns a cheapest set of vertices whose removal disconnects all sources from all sinks; it may contain sources and
-/// sinks. Of several cheapest cuts, the one nearest to the sinks.
+/// sinks. With several cheapest cuts, returns the one nearest to the sinks.
 pub(crate) fn min_vertex_cut(
     costs: &[u64],
     edges: &[(usize, usize)],

@@ -376,7 +376,7 @@ mod tests {
         for (number, slope) in slopes.into_iter().enumerate() {
             builder = builder.output(number.to_string(), slope.unwrap());
         }
-        // Of 2000 elements: the values that both products read from the loops between them, and the products.
+        // Values of 2000 elements: those that both products read from the loops between them, and the products.
         assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
     }
 
@@ -393,8 +393,8 @@ mod tests {
         let loss = nn::relu(normed * 0.5 + 0.1).matmul(v).square().sum_all();
         let slope = gradient(loss, &[w]).unwrap()[0].unwrap();
         let program = Program::builder(&g).output("slope", slope).build().unwrap();
-        // Of 2000 elements: the operand of the second product, the results of three loops of the backward pass, and two
-        // products.
+        // Values of 2000 elements: the operand of the second product, the results of three loops of the backward pass,
+        // and two products.
         assert_eq!(stored(&program, 2000), [4, 2]);
     }
 

@@ -87,8 +87,8 @@ impl Side {
         self.view().is_some_and(|view| merged_stride(view, &self.batch).is_some())
     }
 
-    /// Copies the operand into batch-major order, once for all products that need it so. Of the two matrix axes, the
-    /// one with stride 1 stays last, so that products with the matrix and with its transpose share the copy.
+    /// Copies the operand into batch-major order, once for all products that need it so. The matrix axis with stride 1
+    /// stays last, so that products with the matrix and with its transpose share the copy.
     fn straighten(&mut self, low: &mut Lowering, dtype: DType, line: &'static Location<'static>) {
         let beside = |axes: &[usize]| self.view().zip(axes.last()).is_some_and(|(view, &axis)| view.strides[axis] == 1);
         let turned = beside(&self.free) && !beside(&self.contract);

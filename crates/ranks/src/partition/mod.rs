@@ -33,9 +33,9 @@ pub fn partition(program: &Program, link: &Link) -> Result<Program> {
     partition_with_state(program, link, |_| false)
 }
 
-/// As [`partition`], for a program with inputs that are too large for one rank. Of those for which `is_shared` holds,
-/// by name, every rank has the part of the first axis given by [`even_parts`]. If such an input is carried, its next
-/// value is also a part. It is gathered only for operations that need all of it.
+/// As [`partition`], for a program with inputs that are too large for one rank. If `is_shared` holds for an input's
+/// name, every rank has the part of its first axis given by [`even_parts`]. If such an input is carried, its next value
+/// is also a part. It is gathered only for operations that need all of it.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};

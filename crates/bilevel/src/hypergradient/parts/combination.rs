@@ -221,7 +221,7 @@ impl Combination {
         })
     }
 
-    /// The use that the combination makes of the inner loop.
+    /// The combination's use of the inner loop.
     fn loop_use(&self) -> LoopUse {
         let noise = match self.solver {
             Solver::StochasticNeumann { .. } | Solver::Nystrom { .. } => Noise::Never,

@@ -41,7 +41,7 @@ pub(crate) fn ln2<V: Float>(like: V) -> (V, V) {
     }
 }
 
-/// (n, r, d) with eˣ = 2ⁿ·(1 + r + d), d small beside 1 + r
+/// (n, r, d) with eˣ = 2ⁿ·(1 + r + d), d small compared with 1 + r
 ///
 /// r = x − n·head is exact; the subtrahend by the tail of ln 2, and r²·q(r), are both small and rounded together in d.
 #[inline(always)]

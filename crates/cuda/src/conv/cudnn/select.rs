@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Convolutions of at least this many multiplications are autotuned.
 const MIN_TUNED_MULTIPLICATIONS: usize = 1 << 20;
-/// Workspace in bytes that an algorithm may take beside room to convert its operands and its result.
+/// Workspace in bytes that an algorithm may take in addition to room to convert its operands and its result.
 const EXTRA_WORKSPACE_BYTES: usize = 8 << 20;
 /// The maximum number of engines after each of the [`MODES`]: each may add some that the others do not know. The
 /// library ranks engines in isolation at best: the ninth may take two thirds of the time of the first.

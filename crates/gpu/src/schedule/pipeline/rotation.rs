@@ -20,7 +20,8 @@ use bilevel_plan::{CostModel, MemoryMap, Node, Place, Region, Schedule, View};
 
 /// The number of steps in flight: arenas, and sets of streams. With 4, AlexNet took 2 % longer (decision 021).
 pub const STEPS_IN_FLIGHT: usize = 10;
-/// The streams of a window: one set for work on the path to the next step, and one per step in flight for all else.
+/// The streams of a window: one set for work on the path to the next step, and one per step in flight for all other
+/// work.
 pub const PIPELINE_STREAMS: usize = (1 + STEPS_IN_FLIGHT) * STREAMS;
 /// The maximum number of steps of a window: recording them takes time.
 pub const MAX_PIPELINE_STEPS: usize = 16;

@@ -33,8 +33,8 @@ fn case(name: String, g: &Graph, all: Tensor, outputs: &[Tensor], seed: u64) -> 
     Ok(Case { name, program: builder.build()?, inputs, steps: 1, tolerances })
 }
 
-/// For each shape: −1, 0 or 1 for every score, by the largest of its row, times the values. Every number on the way is known to the bit
-/// where the inputs have few digits. Of some, the scores or the rows are results too.
+/// For each shape: −1, 0 or 1 for every score, by the largest of its row, times the values. Every intermediate number
+/// is known to the bit if the inputs have few digits. In some cases the scores or the rows are also results.
 pub(crate) fn exact_strips() -> Result<Vec<Case>> {
     let made = SHAPES.iter().enumerate().map(|(seed, &shape)| {
         let [images, heads, places, width] = shape;
@@ -46,10 +46,10 @@ pub(crate) fn exact_strips() -> Result<Vec<Case>> {
         let (scores, others) = (q.dot(k, dims.clone()), v.dot(q, dims.clone()));
         let most = scores.max([3]);
         let signs = (scores - most.broadcast([0, 1, 2], square) * 0.25).sign();
-        // Of some, the rows of another product have a say too.
+        // In some cases the rows of another product also contribute.
         let signs = if seed % 3 == 0 { signs } else { signs * others.sign() };
         let found = signs.matmul(v);
-        // What others read: the rows across a sum, and the scores once the result is known.
+        // Values with other readers: the rows across a sum, and the scores once the result is known.
         let turned = signs.transpose([0, 1, 3, 2]).matmul(q);
         let later = (found.sign().dot(k, dims).sign() * scores.sign()).sum([3]);
         let merged = found.transpose([0, 2, 1, 3]).reshape([images, places, heads * width]);

@@ -8,9 +8,9 @@ use crate::{Array, DType, ErrorKind, Executor, Graph, Program, Result, Runnable}
 use std::any::Any;
 use std::ops::Range;
 
-/// Everything an executor must do with buffers: what a program writes into one, others see; what is written or bound between
-/// runs counts in the next; nothing is read that a failed run should have written; and a buffer that does not fit is refused
-/// without harm to what was bound before.
+/// The contract of executors on buffers. Writes of a program are visible to others, and writes or bindings between runs
+/// count in the next. Values that a failed run should have written are not readable. A buffer that does not fit is
+/// refused, and earlier bindings stay.
 ///
 /// ```
 /// assert!(bilevel_graph::conformance::buffers(&bilevel_graph::Reference)?.is_empty());
@@ -70,7 +70,7 @@ fn bound(executor: &dyn Executor, program: &Program) -> Result<(Box<dyn Runnable
     Ok((run, buffers))
 }
 
-/// What can be done with a buffer without a program.
+/// Operations on a buffer without a program.
 fn elements(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     for dtype in [DType::F32, F64, DType::I32] {
         let meta = Meta { dtype, shape: vec![3, 2] };
@@ -163,7 +163,7 @@ fn shared(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// A carried input is updated where it lies, for all who look there.
+/// A carried input is updated in place, for all its handles.
 fn carried(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let program = doubling()?;
     let (mut run, [x, y]) = bound(executor, &program)?;
@@ -212,7 +212,7 @@ fn changed_between_runs(executor: &dyn Executor, watch: &mut Watch) -> Result<()
     run.run(0..1)?;
     watch.is("an input in its first buffer again", run.output(0), &[1.0, 2.0]);
 
-    // With a loop there is work that could be done once: it must be done again when what it reads has changed.
+    // A loop has loop-invariant work: it must be repeated if its operands have changed.
     let g = Graph::new();
     let (x, w) = (g.input("x", [2], F64), g.input("w", [2], F64));
     let once = (w + 1.0).square().sum_all();
@@ -269,7 +269,7 @@ fn not_fitting(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// What a program writes must have a buffer to itself.
+/// A value that a program writes must have its own buffer.
 fn bound_twice(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let twice = |name: &str, other: &str| ErrorKind::BoundTwice { name: name.into(), other: other.into() };
     let program = doubling()?;
@@ -315,7 +315,7 @@ fn unbound(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// What a failed run should have written cannot be read, and what it should have carried on is as it was.
+/// Values that a failed run should have written cannot be read, and its carried values are unchanged.
 fn failed(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let g = Graph::new();
     let (x, at) = (g.input("x", [2], F64), g.input("at", [2], DType::I32));
@@ -366,8 +366,9 @@ fn failed(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// A run that fails in one of its steps leaves what the steps before it carried on: where a value is changed in place, and where the new
-/// one is known long before the old one was last read, so that an executor may have begun other steps by then.
+/// A run that fails in one of its steps keeps the carried values of the steps before it. This holds for a value updated
+/// in place, and for one whose new value is known long before the last read of the old one, so that an executor may
+/// have begun other steps by then.
 fn failed_midway(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     const ROWS: usize = 5;
     let g = Graph::new();
@@ -411,7 +412,7 @@ fn failed_midway(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// A buffer that somebody is using is not used by a run.
+/// A buffer in use is not used by a run.
 fn in_use(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let program = doubling()?;
     let (mut run, [x, y]) = bound(executor, &program)?;
@@ -422,12 +423,12 @@ fn in_use(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     ] {
         buffer.acquire(access)?;
         watch.refused(case, run.run(0..1), ErrorKind::BufferBusy);
-        // SAFETY: acquired above, and nobody used it.
+        // SAFETY: acquired above, and not used.
         unsafe { buffer.release(access, true) };
     }
     y.acquire(Access::Read)?;
     run.run(0..1)?;
-    // SAFETY: acquired above, and nobody uses it any more.
+    // SAFETY: acquired above, and no longer in use.
     unsafe { y.release(Access::Read, true) };
     watch.is("an input that somebody reads too", run.output(0), &[11.0, 22.0]);
     Ok(())
@@ -442,7 +443,7 @@ fn elsewhere(meta: &Meta) -> Buffer {
     Buffer::new(meta.clone(), Box::new(Elsewhere))
 }
 
-/// Memory that nobody looks into.
+/// Memory without readers.
 struct Elsewhere;
 
 impl Storage for Elsewhere {

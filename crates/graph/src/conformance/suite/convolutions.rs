@@ -1,5 +1,4 @@
-//! Convolutions as networks have them, with both transposes and the derivatives of those: libraries are made for these shapes, and
-//! each has ways of its own for them.
+//! Convolutions of networks, with both transposes and their derivatives: libraries specialise in these shapes.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{ConvDims, DType, Graph, Program, Result, gradient, nn, vjp};
@@ -62,7 +61,7 @@ fn convolution(number: usize, pool: usize, shape: Shape, dtype: DType) -> Result
     };
     let convolved = if pool > 1 { nn::max_pool2d(image, nn::Pool2d::of([pool; 2])) } else { image };
     let result = convolved.conv(kernel, dims).check()?;
-    // Of the size of one term, so that sums of many lose no more digits than sums of few.
+    // Scaled to the size of one term, so that sums of many lose no more digits than sums of few.
     let loss = (result * (1.0 / (c / groups * k * k) as f64)).sin().sum_all();
     let variables = [image, kernel];
     let first: Vec<_> = gradient(loss, &variables)?.into_iter().flatten().collect();

@@ -31,7 +31,7 @@ pub struct Differentiable {
 /// How large a sample is.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Lengths of the three axes most tensors are made of.
+    /// Lengths of the three axes of most tensors.
     pub lengths: [usize; 3],
     /// Most elements of one tensor.
     pub elements: usize,

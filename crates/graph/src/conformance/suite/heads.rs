@@ -1,5 +1,5 @@
-//! Products of many small matrices, as the heads of an attention have them: matrices lie among others at two distances, sums go along the
-//! neighbours in memory or across them, and results are read in another order.
+//! Batched products of small matrices, as in the heads of an attention. Matrices have two batch strides, sums go along
+//! contiguous or strided axes, and results are read in another order.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, DotDims, Graph, Program, Result, Tensor};

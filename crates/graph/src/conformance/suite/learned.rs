@@ -1,4 +1,4 @@
-//! Weights that change from step to step, whose rounded copies an executor may carry beside them.
+//! Weights that change from step to step, whose casts an executor may carry.
 
 use crate::conformance::{Case, Dice};
 use crate::{DType, Graph, Program, Result};
@@ -6,9 +6,9 @@ use crate::{DType, Graph, Program, Result};
 /// Rows, and the lengths of two products: of arrays in whole pieces of 16 bytes, and of others.
 const SHAPES: [[usize; 3]; 3] = [[8, 24, 16], [9, 7, 5], [64, 264, 72]];
 
-/// For each shape: weights that become a quarter of themselves and the sign of what a product gives, for three steps, and what products of the
-/// old ones and of the new ones give. With inputs of few digits, every number on the way is known to the bit. In the last, the old weights are
-/// read once more when the new ones are known.
+/// For each shape: weights that become a quarter of themselves plus the sign of a product's result, for three steps.
+/// Results are products of the old and of the new weights. With inputs of few digits, every intermediate number is
+/// known to the bit. In the last case, the old weights are read once more when the new ones are known.
 pub(crate) fn learned_weights() -> Result<Vec<Case>> {
     let made = SHAPES.iter().enumerate().map(|(number, &[rows, long, wide])| {
         let (g, mut dice) = (Graph::new(), Dice::new(60 + number as u64));

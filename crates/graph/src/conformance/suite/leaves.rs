@@ -3,7 +3,7 @@
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, Graph, Program, Result};
 
-/// Numbers of elements: from one, over rows, to what many blocks of threads share.
+/// Numbers of elements: from one, over rows, to arrays shared by many blocks of threads.
 const SIZES: [usize; 12] = [1, 7, 768, 40_000, 64, 768, 90_001, 300_000, 768, 2304, 40_000, 524_288];
 
 /// Two steps of all of them, each with a norm, a largest element and a sum over all to which it is added in turn.

@@ -1,5 +1,5 @@
-//! Products of long operands in `Tf32`, which executors may compute in ways of their own: in halves, for instance, which have as many digits
-//! but a smaller range, so that every array must be brought into it and its product out of it again.
+//! Products of long operands in `Tf32`, which executors may compute in scaled fp16. That has as many digits but a
+//! smaller range, so every array must be scaled into it, and its product back.
 
 use crate::conformance::suite::precisions::UNITS;
 use crate::conformance::{Case, Dice, tolerance};
@@ -26,7 +26,7 @@ pub fn long_products() -> Result<Vec<Case>> {
     let cases = vec![
         products(("ordinary numbers", 4), sizes, [1.0, 1.0], &[])?,
         products(("ordinary numbers in rows that begin anywhere", 2), [270, 260, 301], [1.0, 1.0], &[])?,
-        // One power of two undoes the other, though neither does alone what a float can hold with what halves want.
+        // One power of two cancels the other, though neither alone fits the range of a float and of fp16.
         products(("tiny and huge numbers", 2), sizes, [2f64.powi(-120), 2f64.powi(118)], &[])?,
         products(("nothing but zeros", 2), sizes, [0.0, 1.0], &[])?,
         products(("one that is large", 2), sizes, [1.0, 1.0], &[(0, 2f64.powi(24))])?,
@@ -42,8 +42,8 @@ pub fn long_products() -> Result<Vec<Case>> {
     Ok(cases.into_iter().map(|case| case.rounded(Precision::Tf32, UNITS * Precision::Tf32.unit())).collect())
 }
 
-/// So many of Xᵀ·Y, Z·Xᵀ, Yᵀ·X and X·Zᵀ for X of so many rows and columns, without what the first row and column of X become alone. Numbers of X,
-/// and those of the others, are multiplied by these factors, and some of X replaced.
+/// Products Xᵀ·Y, Z·Xᵀ, Yᵀ·X and X·Zᵀ, for X of this many rows and columns, without the contributions of the first row
+/// and column of X alone. Numbers of X and of the others are multiplied by these factors, and some of X are replaced.
 fn products(
     (what, count): (&str, usize),
     [rows, narrow, wide]: [usize; 3],
@@ -79,8 +79,8 @@ fn products(
     })
 }
 
-/// A normalisation, two dense layers and a loss, whose weights follow its slope for two steps: operands are inputs that stay, weights that
-/// change, and what loops over elements, rows and columns compute.
+/// A normalisation, two dense layers and a loss, whose weights descend for two steps. Operands are constant inputs,
+/// changing weights, and results of loops over elements, rows and columns.
 fn network() -> Result<Case> {
     let (g, mut dice) = (Graph::new(), Dice::new(8));
     let shapes = [
@@ -121,9 +121,10 @@ enum Normed {
     Yes,
 }
 
-/// A GELU between two products with its derivatives, for numbers of x (or of the gains that rows of x are normalised to), both weights and the
-/// bias times these powers of two. An executor may know how large the numbers between the products can be before it has them, and multiply
-/// them by a power of two accordingly; it should not be far off. What comes out is brought back to ordinary numbers.
+/// A GELU between two products with its derivatives. The numbers of x (or of the gains to which rows of x are
+/// normalised), both weights and the bias are multiplied by these powers of two. An executor may bound the numbers
+/// between the products beforehand, and scale them by a power of two; the bound should not be far off. Results are
+/// scaled back to ordinary numbers.
 fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Normed) -> Result<Case> {
     let (g, mut dice) = (Graph::new(), Dice::new(9));
     let shapes = [
@@ -146,7 +147,7 @@ fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Nor
     let hidden = nn::gelu(rows.matmul(first) + bias.broadcast([1], [ROWS, WIDE]));
     let result = hidden.matmul(second);
     let slopes = gradient_or_zeros((result * slope).sum_all(), &[rows, first, second])?;
-    // Of tiny numbers a GELU is half.
+    // The GELU of a tiny number is half of it.
     let between = of_bias.max(of_x + of_first);
     let powers = [between + of_second, of_second + of_first, of_x + of_second, between];
     let mut builder = Program::builder(&g);

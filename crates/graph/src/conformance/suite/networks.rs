@@ -1,5 +1,5 @@
-//! Parts of networks that executors may compute in ways of their own: pools, overlapping pieces of images, reductions over parts of rows and
-//! over rows, short rows of tables, and two losses of one network.
+//! Parts of networks for which executors may have special methods: pools, overlapping pieces of images, reductions over
+//! parts of rows and over rows, short rows of tables, and two losses of one network.
 
 use crate::conformance::suite::leaves::leaves;
 use crate::conformance::suite::rows::columns::columns_of_rows;
@@ -10,8 +10,9 @@ use crate::nn::Pool2d;
 use crate::shape::element_count;
 use crate::{Array, DType, Graph, Program, Result, Tensor, gradient, nn, vjp};
 
-/// Pools and patches with their gradients and products with their second derivatives; reductions over parts of rows and over rows; short rows
-/// of tables; many arrays of several sizes; and three steps of training by one loss, while the gradients of another one are added up.
+/// Pools and patches with their gradients, and products with their second derivatives. Reductions over parts of rows
+/// and over rows, short rows of tables, and many arrays of several sizes. Three steps of training by one loss, while
+/// the gradients of another one are summed.
 ///
 /// ```
 /// use bilevel_graph::{DType, Reference, conformance};

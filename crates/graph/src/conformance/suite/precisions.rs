@@ -1,5 +1,4 @@
-//! Products that round: every kind of product on inputs, where it is known which bits go in, and random programs, where it
-//! is not.
+//! Products that round: every kind of product on inputs with known bits, and random programs.
 
 use crate::conformance::Case;
 use crate::conformance::suite::attention::{attentions, exact_strips};
@@ -16,10 +15,10 @@ pub(crate) const UNITS: f64 = 8.0;
 const COARSEST: Precision = Precision::Bf16;
 
 impl Case {
-    /// The same case with its products and convolutions in this precision. Results that are not exact to the bit may be
-    /// off by what the coarsest precision is off by, and as much again as it moves them, which is much where
-    /// derivatives amplify it: an operand that another executor computes one bit otherwise may be rounded the other
-    /// way, and digits that are dropped make errors of one sign, which add up. [`rounded_products`] are held to more.
+    /// The same case with its products and convolutions in this precision. Results that are not exact to the bit may
+    /// differ by the rounding of the coarsest precision, plus the change of the results by it, which is large if
+    /// derivatives amplify it. An operand that another executor computes one bit differently may be rounded the other
+    /// way, and truncation causes errors of one sign, which add up. [`rounded_products`] have tighter limits.
     ///
     /// ```
     /// use bilevel_graph::conformance::{Size, random_program};
@@ -65,9 +64,10 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. For `Tf32` there is room for
-/// hardware that drops digits. Inputs for `Bf16` have one digit more than it keeps, and all sums of their products are exact
-/// in 32 bits, in whatever order they are added: the bits that come out are known, too. There all other operations read such results.
+/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. For `Tf32`
+/// there is room for hardware that truncates. Inputs for `Bf16` have one digit more than it keeps, and all sums of
+/// their products are exact in 32 bits, in any order, so the resulting bits are also known. There all other operations
+/// read such results.
 ///
 /// ```
 /// use bilevel_graph::{Precision, Reference, conformance};

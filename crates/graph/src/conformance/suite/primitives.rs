@@ -5,7 +5,7 @@ use crate::{
     Array, BinaryOp, ConvDims, DType, DotDims, Graph, Program, RandomKind, Result, Tensor, UnaryOp, WindowDims,
 };
 
-/// A case under construction: inputs as they are declared, and what is to come out.
+/// A case under construction: declared inputs, and expected results.
 struct Making<'a> {
     g: &'a Graph,
     dtype: DType,
@@ -180,7 +180,7 @@ fn unary(m: &mut Making) -> Result<()> {
             m.exact(edges.unary(op));
             (0..EDGES.len()).for_each(|i| m.exact(edges.index(0, i).unary(op)));
         } else {
-            // Of one number after another: the tolerance is relative to the largest of an array.
+            // One number after another, because the tolerance is relative to the largest of an array.
             let all = edges.unary(op);
             (0..EDGES.len()).for_each(|i| m.near(all.slice(0, i, i + 1)));
             (0..EDGES.len()).for_each(|i| m.near(edges.index(0, i).unary(op)));
@@ -208,7 +208,7 @@ fn binary(m: &mut Making) -> Result<()> {
     for (number, (a, b)) in pairs.into_iter().enumerate() {
         for op in BinaryOp::ALL {
             match op {
-                // Tests of the functions themselves say what the edges of a power are. A polygamma has whole orders.
+                // The edges of a power are tested with the functions themselves. A polygamma has whole orders.
                 BinaryOp::Pow | BinaryOp::Polygamma if number < edge_pairs => {}
                 BinaryOp::Pow => m.near((a * a + 0.5).binary(op, b)),
                 BinaryOp::Polygamma => m.near((b * 4.0).abs().floor().binary(op, a * a + 0.5)),
@@ -218,7 +218,7 @@ fn binary(m: &mut Making) -> Result<()> {
     }
     let edges = edges(m)?;
     for order in [-1.0, 0.0, 0.5, 1.0, 2.0, 5.0] {
-        // Of one number after another: the tolerance is relative to the largest of an array.
+        // One number after another, because the tolerance is relative to the largest of an array.
         let orders = edges.constant_like(order, edges.shape());
         let all = orders.binary(BinaryOp::Polygamma, edges);
         (0..EDGES.len()).for_each(|i| m.near(all.slice(0, i, i + 1)));
@@ -307,7 +307,7 @@ fn slices(m: &mut Making) -> Result<()> {
     let edges = edges(m)?;
     m.exact(edges.slice_step(0, 1, EDGES.len(), 3));
     m.exact(edges.pad_all(vec![1], vec![2], vec![1]));
-    // −0 + 0 is 0 where zeros were padded, and −0 stays where nothing was added.
+    // −0 + 0 is 0 at padded zeros, and −0 stays elsewhere.
     m.exact(edges.pad(0, 3, 0) + edges.pad(0, 0, 3));
     Ok(())
 }
@@ -338,7 +338,7 @@ fn reductions(m: &mut Making) -> Result<()> {
     m.exact(nothing.sum([1]));
     m.exact(nothing.max([1]));
     m.exact(nothing.sum([0]));
-    // Every number beside every other, but not both zeros: which of them is the largest is not determined.
+    // Every pair of numbers except both zeros, whose maximum is not determined.
     let edges = edges(m)?;
     let n = EDGES.len() - 1;
     for kept in [edges.slice(0, 1, n + 1), edges.slice(0, 0, 1).concat(&[edges.slice(0, 2, n + 1)], 0)] {
@@ -358,7 +358,7 @@ fn argmax(m: &mut Making) -> Result<()> {
         m.exact((x * 2.0).floor().argmax(axis));
     }
     m.exact(x.slice(0, 0, 0).argmax(1));
-    // Of equal numbers, and 0 and −0 are equal, the first; a NaN is larger than any number.
+    // The first of equal numbers, with 0 and −0 equal; a NaN is larger than any number.
     for (a, b) in edge_pairs(m)? {
         let last = a.rank();
         let pairs = a.unsqueeze([last]).concat(&[b.unsqueeze([last])], last);
@@ -527,7 +527,7 @@ fn sorting(m: &mut Making) -> Result<()> {
 fn factorisations(m: &mut Making) -> Result<()> {
     for n in [1, 2, 5, 33] {
         let (x, b) = (m.floats(&[3, n, n])?, m.floats(&[3, n, 4])?);
-        // Of a large diagonal, and so positive definite and far from singular: rounding is not amplified.
+        // With a large diagonal, and so positive definite and far from singular: rounding is not amplified.
         let factor = x * (0.5 / n as f64) + x.iota_like(1).equal(x.iota_like(2));
         m.near(factor.cholesky());
         // Only one triangle is read.
@@ -596,8 +596,8 @@ mod tests {
         let cases = primitives(DType::F32).unwrap();
         let found: BTreeSet<String> =
             cases.iter().flat_map(|case| case.program.nodes.iter().map(|node| word(&node.op))).collect();
-        // Three draws, three conversions, two reductions, four on blocks and twenty others beside the elementwise ones. Custom nodes
-        // are in no program.
+        // Three draws, three conversions, two reductions, four on blocks and twenty others in addition to the
+        // elementwise ones. Custom nodes are in no program.
         assert_eq!(found.len(), UnaryOp::COUNT + BinaryOp::COUNT + 3 + 3 + 2 + 4 + 20, "{found:?}");
     }
 }

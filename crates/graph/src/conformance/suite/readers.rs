@@ -1,11 +1,11 @@
-//! What is done with the result of a product: every operation reads it as it is stored, which may be in fewer bytes than other values.
+//! Readers of a product's result: every operation reads it as stored, which may be in fewer bytes than other values.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, Graph, Precision, Program, Result, Tensor, WindowDims};
 
 /// Rows and columns of the product, which are places of kernels of 3×3. Rows begin at multiples of 16 bytes or not.
 const SHAPES: [[usize; 2]; 4] = [[12, 18], [37, 36], [40, 288], [6, 1152]];
-/// What is summed over.
+/// The number of summed terms.
 const TERMS: usize = 9;
 
 /// For each shape: a product of inputs, read by everything that reads.
@@ -65,7 +65,7 @@ fn read([rows, columns]: [usize; 2], seed: u64) -> Result<Case> {
             tolerances.push(tolerance);
         }
     }
-    // What is carried.
+    // The tolerance of carried values.
     tolerances.push(0.0);
     let (program, name) = (builder.build()?, format!("readers of a product of {rows}x{columns}"));
     Ok(Case { name, program, inputs, steps: 2, tolerances })

@@ -1,4 +1,4 @@
-//! What an executor must refuse, and that it continues to work afterwards.
+//! Refusals of an executor, and its correct work afterwards.
 
 use crate::conformance::agreement::Failure;
 use crate::conformance::failures::Watch;
@@ -109,7 +109,7 @@ fn index_of_a_window(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// A gather fails on an index out of range whether or not somebody reads its row.
+/// A gather fails on an index out of range even if its row is not read.
 fn index_of_a_row_that_nobody_reads(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let g = Graph::new();
     let (x, at) = (g.input("x", [3, 2], DType::F64), g.input("at", [4], DType::I32));
@@ -128,7 +128,7 @@ fn index_of_a_row_that_nobody_reads(executor: &dyn Executor, watch: &mut Watch) 
     Ok(())
 }
 
-/// What is carried stays as it was where a number that a loop computes it with is out of range.
+/// Carried values are unchanged if an index in their loop is out of range.
 fn index_in_a_loop(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     let g = Graph::new();
     let (x, at) = (g.input("x", [3, 2], DType::F64), g.input("at", [4], DType::I32));

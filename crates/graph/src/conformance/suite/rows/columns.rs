@@ -1,8 +1,8 @@
-//! Reductions over the rows that a layer norm is made of, as in the gradients of its gains and offsets.
+//! Reductions over the rows of a layer norm, as in the gradients of its gains and offsets.
 //!
-//! An executor may reduce several of them at once, and while it has a row at hand: rows are short or long, of a length that threads share
-//! evenly or not, few or more than are computed at once; and what is reduced is computed row by row, lies in memory, is read by several
-//! reductions, or is written over by the loop that reads it.
+//! An executor may fuse several of them, and reduce while it has a row in registers. Rows are short or long, of a
+//! length that threads share evenly or not, few or more than are computed at once. The operand is computed row by row,
+//! is in memory, has several reductions, or is overwritten by the loop that reads it.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, Graph, Program, Result, Tensor};
@@ -40,7 +40,7 @@ fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u6
         ((y * normed).abs().sum([0]), added),
         (normed.max([0]), near),
         (missing.sum([0]), 0.0),
-        // What is in memory, by itself and twice.
+        // An operand in memory, alone and twice.
         (counts.sum([0]), 0.0),
         (y.max([0]), near),
         (y.sum([0]), added),
@@ -59,7 +59,7 @@ fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u6
     for (number, (result, _)) in results.iter().enumerate() {
         builder = builder.output(number.to_string(), *result);
     }
-    // Written over what some of the reductions read.
+    // Overwrites the operand of some reductions.
     let program = builder.carry(x, x - slope * 0.1).carry(y, slope + 0.25).carry(counts, missing).build()?;
     let mut dice = Dice::new(seed);
     let inputs = vec![

@@ -1,7 +1,7 @@
-//! Reductions over parts of the rows that a softmax is made of, as in losses of images that are summed by line and by column.
+//! Reductions over parts of the rows of a softmax, as in losses of images that are summed by line and by column.
 //!
-//! An executor may do them while it has a row at hand: rows are of one element per thread or of many, of a length that threads share evenly or
-//! not, few or more than are computed at once, and up to the longest there are.
+//! An executor may fuse them while it has a row in registers. Rows have one element per thread or many, a length that
+//! threads share evenly or not, few or more than are computed at once, up to the longest.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, Graph, Program, Result, Tensor};
@@ -45,7 +45,7 @@ fn reduced(shape: &[usize], dtype: DType, seed: u64) -> Result<Case> {
             results.extend([(weighted.sum(&axes), near), (missing.max(&axes), 0.0)]);
         }
     }
-    // What is not within rows is reduced beside it.
+    // Values across rows are reduced separately.
     results.push((waves.sum([0]), near));
     let mut builder = Program::builder(&g);
     for (number, (result, _)) in results.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! Short rows of a table, taken by numbers that are computed, as where an image is sampled between its pixels.
+//! Short rows of a table, gathered by computed indices, as in sampling an image between its pixels.
 //!
-//! An executor may fetch them in whatever loop reads them, and again where another reads them late: rows are of one to nine elements, read
-//! whole, column by column, turned around or in part; in loops over elements, over rows, and over rows that threads do not share evenly.
+//! An executor may gather them in any loop that reads them, and again in a later one. Rows have one to nine elements,
+//! and are read whole, column by column, reversed or in part. Loops are over elements, over rows, and over rows that
+//! threads do not share evenly.
 
 use crate::conformance::{Case, Dice, tolerance};
 use crate::{DType, Graph, Program, Result, Tensor, gradient, nn, vjp};
