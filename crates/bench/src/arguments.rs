@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "bilevel-bench", max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -34,7 +34,7 @@ impl Threads {
     }
 }
 
-/// What to do.
+/// The command.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Time the cases, one JSON line each.
@@ -68,7 +68,7 @@ pub enum Command {
         /// Repetitions of each.
         #[arg(long, value_name = "N", default_value_t = 7, value_parser = count())]
         reps: u32,
-        /// Instead, print where the time of a step goes.
+        /// Instead, print the time of each part of a step.
         #[arg(long, conflicts_with = "reps")]
         show: bool,
         /// Instead, run this many outer iterations of a case and print the memory after ten and after all of them, and
@@ -88,7 +88,7 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = count())]
         iterations: u32,
     },
-    /// Run the conformance suite on the first GPU, draws bit for bit, and estimators beside the CPU.
+    /// Run the conformance suite on the first GPU, draws bit for bit, and estimators compared with the CPU.
     CudaCheck {
         /// Number of seeds for random programs; 130 seeds give more than 1000 programs.
         #[arg(long, value_name = "N", default_value_t = 130, value_parser = value_parser!(u64).range(1..=1000))]
@@ -105,7 +105,7 @@ pub enum Command {
         /// List the passes: with a case, operations and bytes after each; without one, their contracts.
         #[arg(long)]
         passes: bool,
-        /// Print what this pass leaves.
+        /// Print the result of this pass.
         #[arg(long, value_name = "PASS", requires = "case", conflicts_with = "passes",
               value_parser = PossibleValuesParser::new(passes::pass_names()))]
         print_after: Option<String>,
@@ -127,20 +127,20 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = count())]
         reps: u32,
     },
-    /// Print the planned memory of each program beside the peak of what is alive at once.
+    /// Print the planned memory of each program next to its peak of live values.
     Memory {
         /// The cases of cpu, or of cuda with --device cuda; all of them by default.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(timed::NAMES.into_iter().chain(gpu::NAMES)))]
         cases: Vec<String>,
         #[command(flatten)]
         threads: Threads,
-        /// The device; on cuda the peak reported by the GPU is printed as well.
+        /// The device; on cuda the peak reported by the GPU is also printed.
         #[arg(long, value_name = "cpu|cuda", default_value = "cpu", value_parser = ["cpu", "cuda"])]
         device: String,
         /// full, tf32 or bf16, with --device cuda.
         #[arg(long, value_name = "P", default_value = "tf32", value_parser = |word: &str| word.parse::<Precision>())]
         precision: Precision,
-        /// With --device cuda: only plan what a hypergradient runs, which needs no GPU.
+        /// With --device cuda: only plan the programs of a hypergradient, which needs no GPU.
         #[arg(long)]
         planned: bool,
     },
@@ -164,7 +164,7 @@ pub enum Command {
         #[command(flatten)]
         threads: Threads,
     },
-    /// Put the hypergradients of other libraries on the truth suite beside ours and the truth.
+    /// Compare the hypergradients of other libraries on the truth suite with ours and the truth.
     Truth {
         /// A Python that has any of jaxopt, optimistix, torchopt and betty-ml.
         #[arg(long, value_name = "PYTHON")]
@@ -172,7 +172,7 @@ pub enum Command {
         #[command(flatten)]
         threads: Threads,
     },
-    /// Show where the time of a case goes, step by step.
+    /// Show the time of a case, step by step.
     Profile {
         /// The case.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(timed::NAMES))]
@@ -269,7 +269,7 @@ pub fn chosen(named: Vec<String>, usual: &[&str]) -> Vec<String> {
 }
 
 impl Command {
-    /// The run that `wide` asks for.
+    /// The run of `wide`.
     pub fn wide(self) -> Option<Run> {
         let Command::Wide { count, iterations, stop, folder, bare, threads } = self else { return None };
         Some(Run { count: count as usize, iterations, stop, folder, bare, threads: threads.count() })

@@ -15,7 +15,7 @@ pub struct Products {
 /// The largest relative difference of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Differences {
-    /// Of the loss.
+    /// The difference of the loss.
     pub loss: f64,
     /// The difference of the gradient, the worst over parameters.
     pub gradient: f64,

@@ -77,7 +77,7 @@ fn main() -> Result<()> {
     println!("{:38} {:>9} {:>9}", "first weights", "error", "seconds");
     let first = State::initial(&problem, &Cpu::with_threads(1), Key::from_seed(SEED))?;
     let random = after_training(&problem, &problem.lambda_of(&first.lambda)?)?;
-    println!("{:38} {random:9.4}", "random, where all of these start");
+    println!("{:38} {random:9.4}", "random, the start of all of these");
 
     let runs: [(&str, Box<dyn Method>); 3] = [
         ("MAML (rmd)", Box::new(Rmd::default())),

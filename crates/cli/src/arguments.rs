@@ -66,7 +66,7 @@ Examples:
   bilevel compare my.toml --out my-comparison                    the same command again continues it
 
 The folder then holds:
-  study.toml          what was asked for
+  study.toml          the request
   METHOD-sSEED/       one folder per run
   rows.jsonl          one line per number; the same for the same settings
   report.html         curves, table, hyperparameters, settings; its figures are in plots/";
@@ -82,7 +82,7 @@ Examples:
                                                      the paper's protocol, in parts, wherever there is time
 
 The folder then holds:
-  study.toml   what was asked for
+  study.toml   the request
   ITEM/        one folder per run or measurement
   rows.jsonl   one line per number, as --json prints it
   report.html  tables and figures on one page; the figures are in plots/
@@ -90,26 +90,26 @@ With 'all', every study has a folder like this inside one with all rows and one 
 
 /// Learns hyperparameters by differentiating through training.
 ///
-/// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the program
-/// changes the hyperparameters of the inner loss so that the outer loss goes down. Without a command it runs 'bilevel
-/// reproduce digits'.
+/// A bilevel problem has an inner loss, which trains parameters, and an outer loss, which judges them. The program
+/// tunes the hyperparameters of the inner loss to lower the outer loss. Without a command it runs 'bilevel reproduce
+/// digits'.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Print only results that were asked for, and errors.
+    /// Print only requested results and errors.
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the tasks, studies and methods.
     List(List),
-    /// List the devices to run on: the CPU, the GPUs, and what is missing to use a GPU.
+    /// List the devices to run on: the CPU, the GPUs, and the libraries that a GPU still needs.
     #[cfg(feature = "cuda")]
     Devices(Devices),
     /// List known datasets, check whether they are intact, or download one.
@@ -121,30 +121,30 @@ pub enum Command {
     /// compares them.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// Continue a run where it stopped.
+    /// Continue a stopped run.
     ///
-    /// The result is the same, byte for byte, as that of a run that was never stopped, whether it was interrupted,
-    /// killed or finished. With --iterations, a finished run continues with more iterations.
+    /// The result is the same, byte for byte, as that of an uninterrupted run, whether the run was interrupted, killed
+    /// or finished. With --iterations, a finished run continues with more iterations.
     Resume(Resume),
     /// Run several methods on several seeds and compare them.
     ///
-    /// Every run has its own folder. To continue a comparison that was stopped, give the same command with the same
-    /// --out: finished runs are not repeated.
+    /// Every run has its own folder. To continue an interrupted comparison, give the same command with the same --out:
+    /// finished runs are not repeated.
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
     /// Check derivatives and step sizes before a long run.
     ///
-    /// Compares gradients, Hessian products and mixed products of both losses with finite differences, names
-    /// hyperparameters that cannot have any effect, measures the curvature of the inner loss, which determines the safe
-    /// inner step, compares the method's hypergradient with differences of whole trainings and with the derivative at
-    /// the inner minimum, and does the first ten iterations of the run. With --precision tf32 or bf16 it also says how
-    /// far gradients, Hessian and mixed products and the hypergradient are from full precision.
+    /// Compares gradients, Hessian products and mixed products of both losses with finite differences. Names
+    /// hyperparameters without any effect, and measures the curvature of the inner loss, which determines the safe
+    /// inner step. Compares the method's hypergradient with differences of whole trainings and with the derivative at
+    /// the inner minimum. Ends with the first ten iterations of the run. With --precision tf32 or bf16 it also prints
+    /// the rounding errors of gradients, products and the hypergradient.
     Check(Check),
-    /// Say which method to begin with on a problem, and with which settings.
+    /// Recommend a method and settings for a problem.
     ///
-    /// Measures the curvature and the noise of the inner loss, the sizes of the problem and how far its inner loop comes, and ranks
-    /// the methods that apply by what they cost and by how far they were from the truth on problems like it, whose
-    /// hypergradients are known: 'bilevel reproduce truth' measures that.
+    /// Measures the curvature and the noise of the inner loss, the size of the problem and how close its inner loop
+    /// gets to the minimum. Ranks the applicable methods by their cost and by their error on similar problems with
+    /// known hypergradients, which 'bilevel reproduce truth' measures.
     Advise(Advise),
     /// Draw the report of a run again, or put several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
@@ -155,16 +155,16 @@ pub enum Command {
     /// Write the metrics of runs into one table, for other programs.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(Export),
-    /// Show runs in a browser, with curves that follow while they run.
+    /// Show runs in a browser, with live curves.
     ///
-    /// The page is served on this machine alone (127.0.0.1) until Ctrl-C, and changes nothing.
+    /// The page is served only on this machine (127.0.0.1) until Ctrl-C, and is read-only.
     #[cfg(feature = "serve")]
     Serve(Serve),
     /// Run a study, such as a table of the paper, and compare the results with the printed ones.
     ///
-    /// Each number is shown beside the paper's and a reference, with a verdict. A number that is not reproduced is a
-    /// finding, not a failure: the exit code is still 0. To continue a study that was stopped, give the same command
-    /// again. Without a study, lists the studies.
+    /// Each number is shown next to the paper's and a reference, with a verdict. A number that is not reproduced is a
+    /// finding, not a failure: the exit code is still 0. To continue an interrupted study, give the same command again.
+    /// Without a study, lists the studies.
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(Reproduce),
     /// Print the JSON schema of a configuration file.
@@ -176,14 +176,14 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Show the engine at work in three parts; takes a few seconds and writes no files.
+    /// Demonstrate the engine in three parts; takes a few seconds and writes no files.
     Tour,
 }
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct List {
-    /// As JSON.
+    /// Print as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -192,7 +192,7 @@ pub struct List {
 #[cfg(feature = "cuda")]
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// As JSON.
+    /// Print as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -201,30 +201,30 @@ pub struct Devices {
 #[cfg(feature = "download")]
 #[derive(Debug, Args)]
 pub struct Data {
-    /// What to do with them.
+    /// The action.
     #[command(subcommand)]
     pub command: DataCommand,
 }
 
-/// What to do with datasets.
+/// Actions on datasets.
 #[cfg(feature = "download")]
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
     /// List the datasets with size, source and licence.
     List {
-        /// As JSON.
+        /// Print as JSON.
         #[arg(long)]
         json: bool,
     },
     /// Check whether the files of a dataset, or of all datasets in the folder, are complete and intact.
     Check {
-        /// The dataset; by default all that are in the folder.
+        /// The dataset; by default all in the folder.
         name: Option<String>,
         /// Folder with data files.
         #[arg(long, value_name = "DIR", default_value = "data")]
         data: PathBuf,
     },
-    /// Download, verify and unpack a dataset; an interrupted download continues where it stopped.
+    /// Download, verify and unpack a dataset; an interrupted download is continued.
     Fetch {
         /// The dataset.
         name: String,
@@ -234,7 +234,7 @@ pub enum DataCommand {
     },
 }
 
-/// Which configuration: a task or a file, and changes to it.
+/// The configuration: a task or a file, and changes to it.
 #[derive(Debug, Args)]
 pub struct Which {
     /// The name of a task ('bilevel list'), or a configuration file.
@@ -255,7 +255,7 @@ pub struct Which {
     /// Start from these hyperparameters, such as the lambda.safetensors of another run.
     #[arg(long, value_name = "FILE")]
     pub start: Option<String>,
-    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
+    /// The device; 'auto' is the first usable GPU, otherwise the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Round the operands of matrix products to this precision, in both losses and all derivatives.
@@ -272,7 +272,7 @@ pub struct Which {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Which configuration.
+    /// The configuration.
     #[command(flatten)]
     pub which: Which,
     /// Folder for the run; by default runs/TASK-METHOD-sSEED, for a sweep runs/sweep-TASK.
@@ -281,13 +281,13 @@ pub struct Run {
     /// A name for the run, for lists and reports.
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// A tag to find the run by; may be repeated.
+    /// A tag for finding the run; may be repeated.
     #[arg(long, value_name = "TEXT")]
     pub tag: Vec<String>,
     /// A note to keep with the run.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// Runs of a sweep at a time; by default as many as make sense on this machine.
+    /// Concurrent runs of a sweep; by default a number that suits this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
     /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
@@ -313,7 +313,7 @@ pub struct Resume {
     /// Continue on another device; the numbers may then differ in the last bits.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// The precision the run was started with; any other is refused.
+    /// The precision with which the run was started; any other is refused.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
     /// Also write event files for TensorBoard from now on.
@@ -339,24 +339,24 @@ pub struct Report {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Runs {
-    /// What to do with them, if not to list them.
+    /// The action; without one, the runs are listed.
     #[command(subcommand)]
     pub command: Option<RunsCommand>,
-    /// Which runs.
+    /// The selected runs.
     #[command(flatten)]
     pub chosen: Chosen,
     /// Sort by this key; by default by folder.
     #[arg(long, value_name = "KEY")]
     pub sort: Option<String>,
-    /// The largest, or the last, first.
+    /// Largest, or last, first.
     #[arg(long)]
     pub reverse: bool,
-    /// As JSON, one run per line.
+    /// Print as JSON, one run per line.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Which of the runs below a folder.
+/// The runs below a folder.
 #[derive(Debug, Args)]
 pub struct Chosen {
     /// The folder that is searched for runs; by default runs.
@@ -373,30 +373,30 @@ pub struct Chosen {
     pub filter: Vec<String>,
 }
 
-/// What to do with runs.
+/// Actions on runs.
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
-    /// Name the best of the finished runs; with --quiet print its folder alone.
+    /// Name the best of the finished runs; with --quiet print only its folder.
     Best {
-        /// Which runs.
+        /// The selected runs.
         #[command(flatten)]
         chosen: Chosen,
-        /// What the runs are judged by.
+        /// The criterion: the outer loss, or a metric of the task.
         #[arg(long, value_name = "KEY", default_value = "outer_loss")]
         by: String,
-        /// The highest is the best, not the lowest.
+        /// The highest value is best, not the lowest.
         #[arg(long)]
         highest: bool,
-        /// As JSON.
+        /// Print as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Delete the folders of runs. What a run did not write is never deleted.
+    /// Delete the folders of runs, except files that no run wrote.
     Remove {
         /// The folders of the runs.
         #[arg(value_name = "RUN", required = true)]
         folders: Vec<PathBuf>,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
@@ -423,7 +423,7 @@ pub struct Serve {
     /// The folder that is searched for runs; by default runs.
     #[arg(value_name = "DIR", default_value = "runs", hide_default_value = true)]
     pub folder: PathBuf,
-    /// The port on 127.0.0.1; 0 is any that is free.
+    /// The port on 127.0.0.1; 0 is any free port.
     #[arg(short, long, value_name = "N", default_value_t = 8421)]
     pub port: u16,
 }
@@ -438,7 +438,7 @@ pub struct Compare {
     #[arg(short, long, value_name = "NAME,NAME", value_delimiter = ',')]
     #[arg(default_value = "hpo-sgld,langevin-adjoint,amigo-cg")]
     pub methods: Vec<String>,
-    /// Number of seeds, counted from 0. Where a task splits its data, each seed gives another split.
+    /// Number of seeds, counted from 0. If a task splits its data, each seed gives another split.
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: u32,
     /// Outer iterations.
@@ -450,7 +450,7 @@ pub struct Compare {
     /// Start all runs from these hyperparameters, such as the lambda.safetensors of another run.
     #[arg(long, value_name = "FILE")]
     pub start: Option<String>,
-    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
+    /// The device; 'auto' is the first usable GPU, otherwise the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Round the operands of matrix products to this precision, in both losses and all derivatives.
@@ -462,13 +462,13 @@ pub struct Compare {
     /// Folder with data files, for tasks that need them.
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Runs at a time; by default as many as make sense on this machine.
+    /// Concurrent runs; by default a number that suits this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
     /// Folder for the runs; by default runs/compare-TASK, with a number if that exists.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the rows as JSON, one per line, and nothing else.
+    /// Print only the rows, as JSON, one per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -476,7 +476,7 @@ pub struct Compare {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// Which configuration.
+    /// The configuration.
     #[command(flatten)]
     pub which: Which,
     /// The largest relative error that a correct derivative may have.
@@ -485,7 +485,7 @@ pub struct Check {
     /// Also compare the hypergradients of all other methods that apply with references, using the settings of the task.
     #[arg(long)]
     pub all_methods: bool,
-    /// As JSON.
+    /// Print as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -493,69 +493,69 @@ pub struct Check {
 /// Arguments of `advise`.
 #[derive(Debug, Args)]
 pub struct Advise {
-    /// Which configuration.
+    /// The configuration.
     #[command(flatten)]
     pub which: Which,
-    /// What the hypergradient should be the derivative of; if not given, the end of training where training starts anew or from
-    /// λ, the mean at the method's temperature where that is at least 0.001, and else the minimum.
+    /// The point at which to differentiate. Default: the end of training if it restarts or starts from λ, the mean at
+    /// the method's temperature if that is at least 0.001, otherwise the minimum.
     #[arg(long, value_name = "minimum|temperature|training")]
     pub question: Option<Asked>,
-    /// As JSON.
+    /// Print as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a hypergradient should be the derivative of.
+/// The point at which a hypergradient differentiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Asked {
     /// The outer loss at the minimum of the inner loss.
     Minimum,
     /// Its mean at the method's temperature.
     Temperature,
-    /// The outer loss after the steps of training that are made.
+    /// The outer loss after the given steps of training.
     Training,
 }
 
 /// Arguments of `reproduce`.
 #[derive(Debug, Default, Args)]
 pub struct Reproduce {
-    /// A study ('bilevel reproduce' lists them), all of them, or a file with a study of your own.
+    /// A study ('bilevel reproduce' lists them), all of them, or a file with your own study.
     #[arg(value_name = "STUDY|all|FILE.toml")]
     pub study: Option<String>,
     /// Few seeds and low limits: takes seconds instead of minutes, but the numbers are rough; short for --scale quick.
     #[arg(long, conflicts_with = "scale")]
     pub quick: bool,
-    /// How much is done: 'quick' in seconds, 'full' in minutes, or 'paper', which is the paper's protocol as it is stated.
+    /// The scale: 'quick' in seconds, 'full' in minutes, or 'paper', the paper's stated protocol.
     #[arg(long, value_name = "quick|full|paper")]
     pub scale: Option<Scale>,
-    /// Do only items whose label contains this word; may be given more than once.
+    /// Run only items whose label contains this word; may be repeated.
     #[arg(long, value_name = "WORD")]
     pub only: Vec<String>,
-    /// End after this time, such as 90s, 9m or 1h30m; what is not done goes on when the same command is given again.
+    /// End after this time, such as 90s, 9m or 1h30m; the same command then continues with the unfinished items.
     #[arg(long, value_name = "TIME", value_parser = bilevel_run::duration)]
     pub time_limit: Option<Duration>,
-    /// Report what is done, and compute nothing.
+    /// Report the finished items, and compute nothing.
     #[arg(long, conflicts_with = "time_limit")]
     pub report: bool,
-    /// At the end, write the study to files below 16 MB in this folder, to go on with it on another machine.
+    /// At the end, write the study to files below 16 MB in this folder, to continue it on another machine.
     #[arg(long, value_name = "DIR")]
     pub pack: Option<PathBuf>,
-    /// At the beginning, take in what --pack has written to this folder.
+    /// First unpack the files that --pack has written to this folder.
     #[arg(long, value_name = "DIR")]
     pub unpack: Option<PathBuf>,
     /// The first seed of all runs.
     #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub seed: u64,
-    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
+    /// The device; 'auto' is the first usable GPU, otherwise the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Folder with data files, for studies that need them.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Items at a time; by default as many as make sense on this machine.
+    /// Concurrent items; by default a number that suits this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
-    /// Print the rows as JSON, one per line, and nothing else.
+    /// Print only the rows, as JSON, one per line.
     #[arg(long)]
     pub json: bool,
     /// Folder for the study; by default runs/STUDY, with a number if that exists.
@@ -563,7 +563,7 @@ pub struct Reproduce {
     pub out: Option<PathBuf>,
 }
 
-/// Clap's message about arguments that it does not understand, as one sentence.
+/// Clap's message about invalid arguments, as one sentence.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut said = String::new();

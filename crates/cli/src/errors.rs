@@ -135,7 +135,7 @@ pub enum CliError {
     },
     /// An item of a study failed, and with it the study.
     #[error(
-        "{item} failed: {error}; what is done is kept: once the cause is gone, give the same command with --out {}",
+        "{item} failed: {error}. Finished items are kept; fix the problem and rerun the same command with --out {}",
         path.display()
     )]
     Item {
@@ -165,7 +165,7 @@ fn in_words(error: &bilevel::Error) -> String {
             let free =
                 free.map_or(", more than there is in total".into(), |free| format!(" and {} are free", bytes(free)));
             format!(
-                "{} of memory are needed at once{free}; close other programs that use memory, or choose --set \
+                "this needs {} of memory at once{free}; close other programs that use memory, or choose --set \
                  dtype=f32, fewer chains, smaller batches, a method that stores less (such as 'rmd' with \
                 method.storage=checkpoints), or another --device",
                 bytes(*needed)

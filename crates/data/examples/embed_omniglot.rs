@@ -8,7 +8,7 @@ use std::io::Write;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [data, out] = &words[..] else {
-        return Err("say DIR, where omniglot/ lies, and OUT, the file to write".into());
+        return Err("give DIR, the folder of omniglot/, and OUT, the file to write".into());
     };
     let cache = tempfile::tempdir()?;
     let (background, evaluation) = omniglot::load(data, omniglot::SIDE, cache.path())?;

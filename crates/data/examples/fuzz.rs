@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             println!("  panic at input {number}");
         }
         for (number, bytes) in tally.giants.iter().take(5) {
-            println!("  {bytes} bytes at once at input {number}, or one beside it");
+            println!("  {bytes} bytes at once at input {number}, or one next to it");
         }
         failed |= !(tally.panics.is_empty() && tally.giants.is_empty());
     }

@@ -47,7 +47,7 @@ impl Limits {
         if count.is_some_and(|bytes| bytes <= self.bytes) {
             return Ok(shape.iter().product());
         }
-        let reason = format!("asks for {shape:?} elements of {size} bytes, but only {} bytes are allowed", self.bytes);
+        let reason = format!("declares {shape:?} elements of {size} bytes, but only {} bytes are allowed", self.bytes);
         Err(Error::TooLarge { place: place.into(), reason, limit: "bytes" })
     }
 

@@ -149,12 +149,12 @@ pub enum ErrorKind {
     },
     /// An executor could not plan a valid program: a mistake of the executor, met before anything ran.
     Planning {
-        /// The missing ability.
+        /// The part that it could not plan.
         reason: String,
     },
     /// An executor has no kernel for this.
     Unsupported {
-        /// The error of the implementation.
+        /// The unsupported operation.
         what: String,
     },
     /// A device, or a library that goes with it, is missing or failed.

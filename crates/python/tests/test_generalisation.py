@@ -61,7 +61,7 @@ def test_labels_and_groups_are_divided_evenly():
     assert not set(groups[parts[0]]) & set(groups[parts[1]])
     with pytest.raises(DataError, match="7 labels for 80 rows"):
         bl.Split(labels=np.zeros(7)).rows(80)
-    with pytest.raises(DataError, match="asks for 160 of 80 rows"):
+    with pytest.raises(DataError, match="needs 160 of 80 rows"):
         bl.Split(train=100, validation=60, held_out=0).rows(80)
 
 

@@ -101,7 +101,7 @@ impl Tcp {
                 Err(rank_error(String::from_utf8_lossy(&reason).into_owned()))
             }
             length if length == bytes.len() as u64 => stream.read_exact(bytes).map_err(|_| ended(from)),
-            length => Err(rank_error(format!("rank {from} sent {length} bytes where {} were expected", bytes.len()))),
+            length => Err(rank_error(format!("rank {from} sent {length} bytes instead of {}", bytes.len()))),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[allow(dead_code)] // a test uses only the sample
 fn main() -> ExitCode {
     let Some(path) = std::env::args().nth(1) else {
-        eprintln!("say where to write the page: cargo run --release -p bilevel-report --example gallery -- OUT.html");
+        eprintln!("give the path of the page: cargo run --release -p bilevel-report --example gallery -- OUT.html");
         return ExitCode::FAILURE;
     };
     match std::fs::write(&path, sample().html()) {
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 pub fn sample() -> Report {
     let intro = "Every number here is made up. The page shows what a report can hold: curves with their uncertainty, \
                  heat maps, tables, warnings and text.\n\nPoint at a plot to read values; choose a name in a legend to \
-                 hide its curve. Everything is in this one file, so `report.html` can be sent to a colleague as it is.";
+                 hide its curve. Everything is in this one file, so `report.html` can be sent to a colleague directly.";
     Report {
         title: "Learning a penalty for every weight".into(),
         subtitle: "Digits, 8 × 8 pixels · 5 seeds · 400 outer iterations · made-up data".into(),
@@ -130,7 +130,7 @@ fn costs() -> Plot {
     let curve =
         |name: &str, fixed: f64, each: f64| Curve::new(name, sizes.map(|n| (n, fixed + each * n))).with_markers();
     Plot {
-        title: "What one hypergradient costs".into(),
+        title: "Cost of one hypergradient".into(),
         x: Axis::logarithmic("parameters"),
         y: Axis::logarithmic("milliseconds"),
         curves: vec![

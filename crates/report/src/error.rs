@@ -24,7 +24,7 @@ pub enum ReportError {
     },
     /// The PNG encoder refused.
     Encode {
-        /// The message of the encoder or system.
+        /// The message of the encoder.
         reason: String,
     },
 }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub struct Plain {}
 
 /// The description of the method.
-pub const PLAIN: MethodInfo = MethodInfo::new("plain", "plain×n", "Plain training: λ stays where it starts");
+pub const PLAIN: MethodInfo = MethodInfo::new("plain", "plain×n", "Plain training: λ stays at its start");
 
 struct Prepared {
     inner: InnerLoop,
@@ -53,7 +53,7 @@ impl Method for Plain {
         match problem.starts_from_lambda() {
             false => Ok(()),
             true => {
-                let reason = "training starts from λ, so that θ would be trained anew in every iteration".into();
+                let reason = "training starts from λ, so θ would be retrained in every iteration".into();
                 Err(Error::NotApplicable { method: PLAIN.name, reason })
             }
         }

@@ -52,8 +52,8 @@ impl Default for FeatureL2 {
 }
 
 impl FeatureL2 {
-    /// Training rows and the rows that judge. What does not fill a minibatch is left out, so that minibatches are disjoint and their
-    /// mean is the loss on all rows.
+    /// Training rows and the rows that judge. Rows that do not fill a minibatch are left out, so that minibatches are
+    /// disjoint and their mean is the loss on all rows.
     pub fn rows(&self, context: &Context) -> Result<[Rows; 2]> {
         let [inside, outside] = match self.source {
             TwoClasses::Digits => {

@@ -16,7 +16,7 @@ use bilevel_run::{Context, Defaults, Kept, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where rows come from. All but digits are read from `--data`.
+/// The source of the rows. All but digits are read from `--data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowSource {
@@ -118,7 +118,7 @@ struct Labelled {
 impl FewRows {
     /// The problem of a split: labelled rows and test rows are drawn by the seed.
     pub fn typed(&self, context: &Context) -> Result<FewRowsProblem> {
-        // A study asks for the same rows many times.
+        // A study uses the same rows many times.
         static KEPT: Kept<Labelled> = Kept::new(2);
         let all = KEPT.get(format!("{:?} {:?}", self.source, context.data), || self.labelled(context))?;
         let count = all.classes.len();
@@ -189,7 +189,7 @@ impl FewRows {
             .measure("test loss", move |s, _, t| losses(&s.part(Part::Test), t).mean_all())
             .measure("test error", move |s, _, t| wrong(&s.part(Part::Test), t));
         if context.evidence {
-            // Of all rows with labels.
+            // The number of all rows with labels.
             let labelled = self.rows as f64;
             return builder
                 .inner(move |s, l, t| {

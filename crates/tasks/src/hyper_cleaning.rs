@@ -1,5 +1,5 @@
-//! Finds wrong labels: some of the training labels are drawn again, every training digit gets a weight, and the weights are
-//! learned so that a classifier trained with them does well on digits known to be clean.
+//! Finds wrong labels: some of the training labels are redrawn at random. Every training digit gets a weight, learned
+//! so that a classifier trained with the weights does well on clean digits.
 //!
 //!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + decay·‖θ‖²
 //!   f   = mean cross entropy of the clean digits
@@ -40,7 +40,7 @@ pub struct HyperCleaning {
     pub corrupted: f64,
     /// hidden units, with a sigmoid each; 0 for a linear classifier
     pub hidden: usize,
-    /// λ at the start; a digit is distrusted where λ is below 0
+    /// λ at the start; a digit is distrusted if λ is below 0
     pub start: f64,
     /// weight decay; without a little of it the classifier fits wrong labels of any weight
     pub decay: f64,
@@ -133,7 +133,7 @@ fn losses(s: &Scope, net: &Mlp<Tensor>) -> Tensor {
     cross_entropy_rows(net.forward(s.data("x")), s.data("y"))
 }
 
-/// The largest F1 of digits kept where those are distrusted whose label the classifier gives less than a threshold.
+/// The largest F1 of kept digits if those are distrusted to whose label the classifier gives less than a threshold.
 fn ceiling(s: &Scope, net: &Mlp<Tensor>) -> Tensor {
     let loss = losses(&s.part(bilevel::splits::Part::Train), net);
     let truth = (1.0 - s.data("redrawn")) * s.data("judged");
@@ -219,10 +219,9 @@ impl HyperCleaning {
             .build()
     }
 
-    /// The test accuracy of a classifier trained from its start on the training digits that λ keeps together with the clean ones, all
-    /// of one weight: what cleaning is for.
-    /// Beside it, the F1 of digits kept by the best threshold on the probability that this classifier gives the label, which nobody
-    /// knows without knowing the truth.
+    /// The test accuracy of a classifier trained from its start on the clean digits and the training digits that λ
+    /// keeps, all with the same weight: the purpose of cleaning. Also the F1 of digits kept by the best threshold on
+    /// the probability that this classifier gives the label, a threshold that requires the truth.
     pub fn retrained(&self, lambda: &[f64], context: &Context, training: Retraining) -> Result<(f64, f64)> {
         let Parts { train, clean, test, mut redrawn, mut judged, .. } = self.parts(context)?;
         let count = train.labels.len() + clean.labels.len();
@@ -251,11 +250,11 @@ impl HyperCleaning {
 pub struct Retraining {
     /// The training, but for its optimizer, which is momentum.
     pub inner: InnerLoop,
-    /// Of the start.
+    /// The seed of the start.
     pub seed: u64,
-    /// Where.
+    /// The executor of the training.
     pub executor: Arc<dyn Executor>,
-    /// Set where it should stop.
+    /// Set if it should stop.
     pub signal: StopSignal,
 }
 

@@ -2,9 +2,10 @@
 //!
 //!   wₖ = wₖ⁰ + e^ρₖ·φₖ,   L_T = mean cross entropy of a minibatch + Σ e^δₖ·‖wₖ‖²,   f = mean cross entropy of the validation digits
 //!
-//! λ holds ρₖ and δₖ of every layer k, and θ = φ starts at 0. Adam's direction does not depend on the size of a gradient, so a step γ
-//! of φₖ is a step γ·e^ρₖ of wₖ: e^ρₖ is the learning rate of layer k in units of γ, exactly but for Adam's ε. The end of a training of T
-//! steps depends on its rates, and the derivative with respect to them is that of the whole training: reverse mode has it.
+//! λ holds ρₖ and δₖ of every layer k, and θ = φ starts at 0. Adam's direction does not depend on the size of a
+//! gradient, so a step γ of φₖ is a step γ·e^ρₖ of wₖ. So e^ρₖ is the learning rate of layer k in units of γ, exactly
+//! except for Adam's ε. The end of a training of T steps depends on its rates, and the derivative with respect to them
+//! is that of the whole training, which reverse mode computes.
 
 use crate::digits::{CLASSES, DigitSource, share_right};
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows};
@@ -89,7 +90,7 @@ impl LayerRates {
     }
 }
 
-/// The weights: where they began, and how far each layer has come at its rate.
+/// The weights: their start, plus the movement of each layer at its rate.
 fn weights(s: &Scope, log_rate: Tensor, moved: &Mlp<Tensor>) -> Mlp<Tensor> {
     let layer = |(k, layer): (usize, &Linear<Tensor>)| {
         let rate = log_rate.index(0, k).exp();

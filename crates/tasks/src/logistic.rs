@@ -1,4 +1,5 @@
-//! Logistic regression with a penalty for each feature, solved exactly, and the exact gradient of what it comes to on other rows.
+//! Logistic regression with a penalty for each feature, solved exactly, and the exact gradient of its loss on other
+//! rows.
 //!
 //!   L(θ) = mean over rows of log(1 + exp(−yᵢ·xᵢθ)) + ½·Σ e^λⱼ·θⱼ²,   θ(λ) its minimum, by Newton's method
 //!   h(λ) = mean over other rows of the same loss at θ(λ),   ∂h/∂λⱼ = −e^λⱼ·θⱼ·qⱼ with H·q = ∇f
@@ -35,7 +36,7 @@ impl Rows {
         self
     }
 
-    /// The gradient of the mean loss at θ, and its Hessian row by row where `hessian` is not empty.
+    /// The gradient of the mean loss at θ, and its Hessian row by row if `hessian` is not empty.
     fn derivatives(&self, theta: &[f64], hessian: &mut [f64]) -> Vec<f64> {
         let (width, count) = (self.width(), self.targets.len() as f64);
         let mut gradient = vec![0.0; width];
@@ -61,7 +62,7 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// Of these rows, which must have the same number of features.
+    /// The problem on these rows, which must have the same number of features.
     pub fn new(train: Rows, outside: Rows) -> Self {
         let theta = vec![0.0; train.width()];
         Exact { train, outside, theta }

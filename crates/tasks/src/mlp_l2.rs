@@ -1,4 +1,4 @@
-//! An L2 penalty of its own for every parameter of an MLP with two hidden layers, as many as memory allows.
+//! A separate L2 penalty for every parameter of an MLP with two hidden layers, as many as memory allows.
 //!
 //!   L_T = mean cross entropy of a minibatch of training digits + ½·Σ e^λᵢ·θᵢ²,   f = mean cross entropy of the validation digits
 

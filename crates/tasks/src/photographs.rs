@@ -27,7 +27,7 @@ pub enum PictureSet {
     Flowers102,
 }
 
-/// How many pictures of each class go where.
+/// The number of pictures of each class in each set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerClass {
     pub train: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Parts {
     pub test: LabelledImages,
 }
 
-/// Pictures to choose from, and those to test on where the set says which these are.
+/// Pictures to choose from, and those to test on if the set defines them.
 #[derive(Debug)]
 struct Pool {
     pool: LabelledImages,
@@ -93,7 +93,7 @@ impl PictureSet {
         self == PictureSet::Digits || data.is_some_and(|data| data.join(self.folder()).is_dir())
     }
 
-    /// That they cannot, and how to get them.
+    /// The error for missing pictures, which explains how to get them.
     pub fn missing(self, data: Option<&Path>) -> Error {
         let folder = self.folder();
         let place = match data {
@@ -162,7 +162,7 @@ pub(crate) fn digits() -> Result<LabelledImages> {
 }
 
 impl Pool {
-    /// `SPLIT/CLASS/NAME`, where there are folders for training and for testing, and `CLASS/NAME` elsewhere.
+    /// `SPLIT/CLASS/NAME`, if there are folders for training and for testing, otherwise `CLASS/NAME`.
     fn of(pictures: Pictures) -> Result<Self> {
         let begins = |with: &str| pictures.paths.iter().any(|path| path.starts_with(with));
         if !(begins("train") && begins("test/")) {
@@ -227,7 +227,7 @@ impl Pool {
     }
 }
 
-/// The lesser number, where 0 is no limit.
+/// The smaller number; 0 is no limit.
 fn at_most(limit: usize, count: usize) -> usize {
     if limit == 0 { count } else { limit.min(count) }
 }

@@ -1,4 +1,4 @@
-//! Quadratics of different curvature: λ says where each inner minimum lies, and the outer loss where it should be.
+//! Quadratics of different curvature: λ sets each inner minimum, and the outer loss its target.
 //!
 //!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖² \[+ ½ρ‖λ−b‖²\]
 //!

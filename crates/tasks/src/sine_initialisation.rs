@@ -1,5 +1,5 @@
-//! Learns where training should start: every outer iteration is an episode with a sine wave of its own; a small network sees
-//! ten points of it, takes five gradient steps from λ, and is judged on fifty others.
+//! Learns an initialisation: every outer iteration is an episode with a new sine wave. A small network takes five
+//! gradient steps from λ on ten points of it, and is judged on fifty others.
 //!
 //!   θ⁰ = λ,   L_T = mean squared error at ten points,   f = mean squared error at fifty others of the same wave
 

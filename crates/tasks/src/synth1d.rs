@@ -18,7 +18,7 @@ pub const OPTIMUM: (f64, f64) = (0.74894, 0.66264);
 pub struct Synth1d {
     /// largest noise in the inner loss, drawn again at every inner step; 0 for none, 0.3 in the paper
     pub noise: f64,
-    /// where λ and the parameter start
+    /// start of λ and the parameter
     pub start: f64,
     /// keep λ between 0 and 1, where the inner loss has a minimum
     pub bounded: bool,

@@ -17,11 +17,11 @@ const REACH: f64 = 6.0;
 struct Sums {
     mass: f64,
     f: f64,
-    /// Of ∂L_T/∂λ.
+    /// The sum of ∂L_T/∂λ.
     score: Vec<f64>,
-    /// Of f·∂L_T/∂λ.
+    /// The sum of f·∂L_T/∂λ.
     product: Vec<f64>,
-    /// Of f_λ.
+    /// The sum of f_λ.
     straight: Vec<f64>,
 }
 

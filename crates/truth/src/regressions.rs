@@ -88,9 +88,7 @@ fn overparametrised(inside: bool) -> Result<TruthProblem> {
         .build()?
         .erase();
     let (name, about) = match inside {
-        true => {
-            ("overparametrised", "3 rows, 8 weights: H is singular, and f_θ has no part along what it does not see")
-        }
+        true => ("overparametrised", "3 rows, 8 weights: H is singular, and f_θ has no part in its null space"),
         false => ("overparametrised, f beyond the rows", "3 rows, 8 weights: f_θ has a part in the null space of H"),
     };
     Ok(TruthProblem::new(name, about, problem, truth, Facts { singular: true, ..Facts::minimum(0.5, 30.0) }))

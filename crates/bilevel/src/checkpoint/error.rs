@@ -133,8 +133,8 @@ impl fmt::Display for CheckpointError {
             ),
             CheckpointError::OlderVersion { found, known, .. } => write!(
                 f,
-                "checkpoint {path} has format {found}, and this version reads format {known} alone; finish the run with the version \
-                 that began it, or start anew"
+                "checkpoint {path} has format {found}, and this version reads only format {known}; finish the run \
+                with the version that began it, or start again"
             ),
             CheckpointError::Foreign { difference, .. } => {
                 write!(f, "checkpoint {path} belongs to another run: {difference}")

@@ -256,7 +256,7 @@ impl<S: Read + Seek> Opened<S> {
         let places = places.collect::<Result<Vec<_>>>()?;
         let asked: HashSet<&str> = places.iter().map(|place| &place.name[..]).collect();
         if let Some(name) = listed.offset_keys().iter().find(|name| !asked.contains(&name[..])) {
-            return damaged(&format!("it holds '{name}', which nothing asks for"));
+            return damaged(&format!("it holds '{name}', which is unknown"));
         }
         Ok(Opened { source, header, places, chunk })
     }

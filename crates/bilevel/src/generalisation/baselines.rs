@@ -220,7 +220,7 @@ impl Comparison<'_> {
         require(inner.steps > 0, "steps", inner.steps, "at least 1")?;
         if problem.tables.is_empty() || (problem.judged_by_evidence && problem.outer_rows.is_none()) {
             let reason = "there is nothing to compare on: the problem has no table with rows to judge by; use .table(…), and \
-                          .outer_rows(…) beside .evidence()";
+                          .outer_rows(…) with .evidence()";
             return Err(Error::Conflict { reason: reason.into() });
         }
         let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));

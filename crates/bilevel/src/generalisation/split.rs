@@ -149,7 +149,7 @@ impl Split {
         }
         let asked = fixed as f64 + fractions * count as f64;
         if fixed > count || asked > count as f64 + 1e-6 {
-            let reason = format!("asks for {asked:.0} of {count} rows; make a part smaller");
+            let reason = format!("needs {asked:.0} of {count} rows; make a part smaller");
             return Err(Error::Data { what: "the split".into(), reason });
         }
         // Rounding a running sum wastes no row.

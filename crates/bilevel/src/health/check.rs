@@ -294,8 +294,8 @@ impl fmt::Display for Moved {
         let Moved { by, lacking } = self;
         write!(
             f,
-            "The derivatives above are at a point nearby, up to {by:.1e} away: at the given one {lacking} of them were 0 or \
-             at a kink, where differences say nothing."
+            "The derivatives above are at a point nearby, up to {by:.1e} away: at the given one {lacking} of them \
+            were 0 or at a kink, so differences cannot verify them."
         )
     }
 }
@@ -587,7 +587,7 @@ impl fmt::Display for ProblemReport {
         }
         for name in &self.idle {
             let leaf = leaf_name("λ", name);
-            writeln!(f, "{leaf} cannot influence the outer loss: a run would leave it where it is.")?;
+            writeln!(f, "{leaf} cannot influence the outer loss: a run would not move it.")?;
         }
         writeln!(f, "\n{}", self.curvature)?;
         match self.methods_table() {

@@ -163,7 +163,7 @@ impl fmt::Display for Warning {
                 "this method's indirect term is about {scale:.2} times its correct size, and since the outer loss \
                  depends on λ directly, the run settles away from the optimum; change the inner step or the number of \
                  steps, or use \
-                 langevin-adjoint (rmd where θ⁰ depends on λ)"
+                 langevin-adjoint (rmd if θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
@@ -199,8 +199,8 @@ impl fmt::Display for Warning {
             }
             Warning::MinibatchHeat { share } => write!(
                 f,
-                "minibatches heat the chain by {:.0} % of its temperature; an inner step of {:.1e} of this one, or a minibatch as \
-                 many times as large, would make it 10 %",
+                "minibatches heat the chain by {:.0} % of its temperature; {:.1e} times this inner step, or a \
+                minibatch larger by the inverse factor, would make it 10 %",
                 100.0 * share,
                 WARM_SHARE / share
             ),

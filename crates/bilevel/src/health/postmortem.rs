@@ -140,8 +140,8 @@ impl Circumstances<'_> {
 
     fn place(&self, step: usize) -> String {
         match step {
-            0 => "where training starts".into(),
-            _ if step == self.inner.steps => "where training ends".into(),
+            0 => "at the start of training".into(),
+            _ if step == self.inner.steps => "at the end of training".into(),
             step => format!("after inner step {step}"),
         }
     }
@@ -158,13 +158,13 @@ impl Circumstances<'_> {
             let limit = match self.session.curvature(state, self.key, PRODUCTS) {
                 Ok(found) => self.used.descent.limit(self.inner.step, found.largest + self.used.added_curvature),
                 Err(Error::UndefinedCurvature) => {
-                    let seen = format!("the inner loss has no finite second derivative where {what} starts");
+                    let seen = format!("the inner loss has no finite second derivative at the start of {what}");
                     return Ok(Some((seen, Cause::InnerLossUndefined)));
                 }
                 Err(error) => return Err(error),
             };
             if let Some(limit) = limit.filter(|limit| *limit > 2.0) {
-                let seen = format!("{seen}; where {what} starts, {}", self.used.descent.beyond(limit));
+                let seen = format!("{seen}; at the start of {what}, {}", self.used.descent.beyond(limit));
                 return Ok(Some((seen, self.too_large())));
             }
         }

@@ -116,8 +116,8 @@ pub(crate) fn overlooked(
             let through = names(paths);
             let leaf = crate::problem::leaf_name("λ", name);
             format!(
-                "{leaf} acts only through {through}, which {method} does not differentiate, so it will stay where it \
-                 is; use rmd"
+                "{leaf} acts only through {through}, which {method} does not differentiate, so it will not move; use \
+                rmd"
             )
         })
         .collect())

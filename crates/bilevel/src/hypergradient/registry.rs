@@ -130,7 +130,7 @@ register! {
         warm = "keep the adjoint from one hypergradient to the next";
         outer_every_step = "take the outer gradient at every inner step, or once";
         trust = "reset the adjoint when it leaves the region that contraction keeps it in";
-        horizon = "inner steps after which the adjoint forgets, 0 for never"
+        horizon = "inner steps after which the adjoint decays, 0 for never"
     amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
         "well-conditioned, nearly deterministic inner losses: the fastest there";
@@ -143,17 +143,17 @@ register! {
     ift_cg::IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
         "T inner gradients, i Hessian products"; "a few θ"; "an inner loss trained to its minimum"
     ift_neumann::IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
-        "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, where curvature is well below 1/α";
+        "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, if curvature is well below 1/α";
         alpha = "step of the Neumann series";
         terms = "terms of the Neumann series after the first";
         final_alpha = "multiply the Neumann series by alpha, as the inverse needs"
     imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
         "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training";
         rho = "strength of the pull towards the start"
-    rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML where θ⁰ = λ";
-        "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and where θ⁰ depends on λ";
-        storage = "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"
-    rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML where θ⁰ = λ";
+    rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML if θ⁰ = λ";
+        "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and if θ⁰ depends on λ";
+        storage = "storage of the inner loop: all, checkpoints or { truncated = STEPS }"
+    rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML if θ⁰ = λ";
         "T inner gradients"; "one θ"; "a cheap baseline for learned initialisations"
     fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
         "dim λ × (T inner gradients and products)"; "flat: one column at a time"; "a handful of hyperparameters, exactly"
@@ -167,23 +167,23 @@ register! {
     evidence::Evidence "evidence": "the marginal likelihood of the training rows, by first derivatives along a Langevin chain";
         "T inner gradients"; "flat: two θ and a few λ"; "λ of a normalised prior, or of the model itself: no validation rows, no \
                                                         second derivatives"
-    reptile::Reptile "reptile": "λ moves towards where training ends";
+    reptile::Reptile "reptile": "λ moves towards the end of training";
         "T inner gradients"; "one θ"; "learned initialisations at the lowest cost"
     soba::Soba "soba": "one step each for θ, the linear system and λ";
         "T inner + T outer gradients, T products"; "a few θ"; "minibatches and many cheap outer iterations"
     ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
-        "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, where minibatches are small";
+        "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, if minibatches are small";
         weight = "weight of the newest direction in the moving average"
     saba::Saba "saba": "soba with a table of the last result of every minibatch";
         "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, converging to \
                                                                                          the exact optimum"
     srba::Srba "srba": "soba with its directions corrected by differences";
-        "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, where a table is too large";
+        "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, if a table is too large";
         period = "steps between passes over all minibatches, 0 for as many as there are minibatches"
     stocbio::StocBio "stocbio": "a Neumann series with a separate minibatch for every factor";
         "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
     f2sa::F2sa "f2sa": "gradients only: a second θ under a growing penalty";
-        "2T inner + T outer gradients"; "two θ"; "where second derivatives cost too much";
+        "2T inner + T outer gradients"; "two θ"; "if second derivatives cost too much";
         penalty = "weight of the inner loss relative to the outer one; the bias is proportional to its inverse";
         growth = "added to the penalty after each hypergradient"
     v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
@@ -208,13 +208,13 @@ register! {
         tolerance = "how accurately to train and to solve, as the norm of the residual";
         fall = "how the tolerance decreases: quadratic, cubic or exponential"
     d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
-        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step size is known; use plain outer \
-                                                                        steps at rate 1"
+        "at most T inner gradients and i Hessian products"; "a few θ"; "if no step size is known; use plain outer \
+        steps at rate 1"
     fg2u::Fg2u "fg2u": "forward mode along random directions";
         "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
-        draw = "where directions come from: signs or coordinates"
+        draw = "distribution of the directions: signs or coordinates"
     pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
-        "2N × T inner gradients"; "2N θ"; "as es, where training is long and λ should move before it ends";
+        "2N × T inner gradients"; "2N θ"; "as es, if training is long and λ should move before it ends";
         windows = "windows of inner steps that make a whole training"
 }
 

@@ -246,9 +246,8 @@ impl<'a> OuterLoop<'a> {
     /// Notes on the problem for the user, before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
         let Settings { problem, method, .. } = self.driver;
-        let idle = |name: &String| {
-            format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
-        };
+        let idle =
+            |name: &String| format!("{} cannot influence the outer loss and will not move", leaf_name("λ", name));
         let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
         notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
         notes.extend(problem.untrained()?);

@@ -179,7 +179,7 @@ impl AnyProblem {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
                 // If θ⁰ depends on λ, such a leaf is learned only by the outer loop, which may be intended.
                 (None, Some(_)) if !self.starts_from_lambda() => {
-                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay where it starts"));
+                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay at its start"));
                 }
                 _ => {}
             }

@@ -242,7 +242,7 @@ impl<'a> Scope<'a> {
 
     /// The key and the step that draws of the host must follow from.
     pub(crate) fn host_draw(&self) -> [Tensor; 2] {
-        self.sum.borrow_mut().refuse("asks an oracle that draws by itself");
+        self.sum.borrow_mut().refuse("uses an oracle that draws by itself");
         [self.key, self.counter]
     }
 
@@ -513,8 +513,8 @@ impl<'a> Scope<'a> {
             self.complain(|| match size {
                 0 => "a minibatch of 0 rows was asked for; it needs at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch from {rows} rows was asked for, but row numbers are 32-bit integers, so there can be \
-                     at most {MOST_ROWS}; draw from a part of them, or read them as a stream"
+                    "a minibatch cannot be drawn from {rows} rows: row numbers are 32-bit integers, so there can be \
+                    at most {MOST_ROWS}; draw from a part of them, or read them as a stream"
                 ),
                 _ => format!(
                     "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; take fewer, or all \

@@ -82,7 +82,7 @@ proptest! {
 fn impossible_splits_are_refused_in_words() {
     let said = |split: Split| split.rows(10).unwrap_err().to_string();
     let all = Split { train: 8.into(), validation: 5.into(), ..Split::default() };
-    assert!(said(all).contains("asks for 14 of 10 rows"), "{}", said(all));
+    assert!(said(all).contains("needs 14 of 10 rows"), "{}", said(all));
     let below = Split { validation: Share::Fraction(-0.1), ..Split::default() };
     assert!(said(below).contains("validation") && said(below).contains("fraction from 0 to 1"), "{}", said(below));
     let none = Split { train: 0.into(), ..Split::default() };

@@ -97,7 +97,7 @@ fn a_leaf_of_lambda_on_a_path_the_method_does_not_see_is_named_before_the_run() 
         .start(|_, l| Leaf(l.b))
         .build()
         .unwrap();
-    let note = "λ.b acts only through θ⁰, which ift-cg does not differentiate, so it will stay where it is; use rmd";
+    let note = "λ.b acts only through θ⁰, which ift-cg does not differentiate, so it will not move; use rmd";
     assert_eq!(run(&problem, IftCg::default()).notes, [note]);
     assert_eq!(run(&problem, Rmd::default()).notes, Vec::<String>::new());
 }
@@ -183,7 +183,7 @@ fn a_leaf_of_theta_that_no_loss_uses_or_training_leaves_alone_is_named_before_th
             .unwrap()
     };
     assert_eq!(run(&problem(false), Rmd::default()).notes, ["no loss depends on θ.b; use it or leave it out"]);
-    let note = "the inner loss does not depend on θ.b, so it will stay where it starts";
+    let note = "the inner loss does not depend on θ.b, so it will stay at its start";
     assert_eq!(run(&problem(true), Rmd::default()).notes, [note]);
 }
 
@@ -306,7 +306,7 @@ fn an_outer_loss_that_is_nan_at_once_is_blamed_on_itself() {
         let name = method.name();
         let found = diagnosis(&problem, method, 0.1);
         assert_eq!((found.cause, found.iteration), (Cause::OuterLossUndefined, 1), "{name}: {found}");
-        assert!(found.to_string().contains("the outer loss is NaN where training ends"), "{name}: {found}");
+        assert!(found.to_string().contains("the outer loss is NaN at the end of training"), "{name}: {found}");
     }
     let found = diagnosis(&problem, Es { directions: 2, ..Es::default() }, 0.1);
     assert_eq!((found.cause, found.iteration), (Cause::OuterLossUndefined, 1), "{found}");
@@ -329,7 +329,7 @@ fn a_root_at_0_is_blamed_on_the_loss_it_is_in() {
         let found = diagnosis(&inner, some_methods().swap_remove(number), 10.0);
         assert_eq!((found.cause, found.iteration), (Cause::InnerLossUndefined, 1), "{name}: {found}");
         let said =
-            "the inner loss is 1.000e0, but its derivative with respect to θ is not finite where training starts";
+            "the inner loss is 1.000e0, but its derivative with respect to θ is not finite at the start of training";
         assert!(found.to_string().contains(said), "{name}: {found}");
     }
 }

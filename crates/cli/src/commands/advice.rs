@@ -137,9 +137,9 @@ pub fn overfits(problem: &AnyProblem) -> Option<String> {
     let (hyperparameters, rows) = (problem.sizes().0, problem.rows_of(Part::Validation));
     (rows > 0 && 10 * hyperparameters > rows).then(|| {
         format!(
-            "{hyperparameters} hyperparameters are chosen by {rows} rows, which they can overfit whatever method is used: look at the \
-             held-out loss and at one tuned value, which a run shows at its end, and see the guide's chapter 'Hyperparameters \
-             that generalise' for folds, shrinkage and the evidence.{}",
+            "{hyperparameters} hyperparameters are chosen by {rows} rows, which they can overfit with any method. \
+            Compare with the held-out loss and with one tuned value, which a run shows at its end. The guide's \
+            chapter 'Hyperparameters that generalise' covers folds, shrinkage and the evidence.{}",
             on_test_rows()
         )
     })

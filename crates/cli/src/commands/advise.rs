@@ -132,7 +132,7 @@ fn print(
             Column::numeric("gradients"),
         ],
         rows: advice.ranked.iter().take(SHOWN).map(row).collect(),
-        caption: "What to expect of one hypergradient, relative to its size, from the truth suite".into(),
+        caption: "Expected error of one hypergradient, relative to its size, from the truth suite".into(),
     };
     writeln!(out, "{}", table.text(100))?;
     match advice.ranked.first() {

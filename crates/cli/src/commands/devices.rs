@@ -58,7 +58,7 @@ impl Found {
         for (name, what) in lines {
             text += &format!("  {name:width$}  {what}\n");
         }
-        text += "\nWhat a GPU needs:\n\n";
+        text += "\nRequirements of a GPU:\n\n";
         for (library, found) in self.libraries {
             let what = if found { "found".into() } else { format!("missing: {}", library.sentence()) };
             text += &format!("  {:width$}  {what}\n", name(library));
@@ -136,7 +136,7 @@ mod tests {
                cpu            16 threads, 96.0 GiB of memory free\n  \
                cuda:0         NVIDIA H200, sm_90, 139.7 GiB of memory\n  \
                cuda:1         NVIDIA H200, sm_90, 139.7 GiB of memory\n\n\
-             What a GPU needs:\n\n  \
+             Requirements of a GPU:\n\n  \
                NVIDIA driver  found\n  \
                NVRTC          found\n  \
                cuBLASLt       found\n  cuDNN          found\n\n\

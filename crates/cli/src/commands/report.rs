@@ -38,7 +38,7 @@ pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dy
         (path, _) => {
             let path = path.clone().unwrap_or_else(|| Path::new("report.html").into());
             refuse_other_files(&path)?;
-            remove_unfinished_of(&path).map_err(|error| CliError::file("clean up beside", &path, &error))?;
+            remove_unfinished_of(&path).map_err(|error| CliError::file("clean up next to", &path, &error))?;
             write_whole(&path, pages::run::html(&folders, registry)?.as_bytes())?;
             path
         }

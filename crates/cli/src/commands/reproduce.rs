@@ -258,7 +258,7 @@ fn conduct(
         (findings, Ended::Partly(why))
     };
     let (findings, ended) = match conducted {
-        Ok(()) if report => partly(format!("what is done is reported: {count} items")),
+        Ok(()) if report => partly(format!("finished items are reported: {count}")),
         Ok(()) if !only.is_empty() => partly(format!("{count} items of those asked for with --only are done")),
         Ok(()) => (study.findings(plan, &done)?, Ended::Whole),
         Err(CliError::StoppedStudy { .. }) if expired => partly(format!(
@@ -342,7 +342,7 @@ pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()>
     let arguments = Reproduce { study: Some("digits".into()), ..Reproduce::default() };
     reproduce(registry, &arguments, quiet, out)?;
     if !quiet {
-        write!(out, "\nWhat to try next:\n{}", next(program()))?;
+        write!(out, "\nNext steps:\n{}", next(program()))?;
     }
     Ok(())
 }

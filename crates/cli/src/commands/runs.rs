@@ -166,7 +166,7 @@ fn remove(folders: &[PathBuf], yes: bool, quiet: bool, out: &mut dyn Write) -> R
     folders.iter().try_for_each(|folder| check_removable(folder))?;
     if !yes {
         if !std::io::stdin().is_terminal() {
-            let sentence = "nobody can be asked here; give --yes to remove them without a question";
+            let sentence = "there is no terminal to ask for confirmation; give --yes to remove them without a question";
             return Err(CliError::Usage(format!("these are {}: {sentence}", counted(folders.len() as u64, "run"))));
         }
         for folder in folders {
@@ -210,7 +210,7 @@ fn check_removable(folder: &Path) -> Result<()> {
         return usage(format!("holds {name}, which no run writes; move it away first"));
     }
     match Overview::read(folder, folder).status {
-        Status::Running => usage("is at work; stop it first, with Ctrl-C where it runs".into()),
+        Status::Running => usage("is running; stop it first, with Ctrl-C in its terminal".into()),
         _ => Ok(()),
     }
 }

@@ -259,7 +259,7 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
         let longest = plot.curves.iter().max_by_key(|curve| curve.points.len());
         let ones: Vec<(f64, f64)> =
             longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
-        plot.curves.push(Curve::new("1, where it starts to forget its start", ones).dashed());
+        plot.curves.push(Curve::new("1: begins to forget its start", ones).dashed());
         plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
     }

@@ -121,7 +121,7 @@ fn compared(baselines: &Baselines) -> Table {
         vec![row.name.clone(), row.rows.to_string(), format!("{:.4}", row.loss), against]
     };
     let columns = vec![
-        Column::text("λ, and what was trained on"),
+        Column::text("λ and training data"),
         Column::numeric("rows"),
         Column::numeric(format!("{} loss", baselines.part)),
         Column::numeric("against one tuned value"),

@@ -104,7 +104,7 @@ pub fn partial(findings: Option<Findings>, done: &Finished, why: String) -> Find
     let mut findings = findings.unwrap_or_else(|| {
         let rows = done.iter().map(|(label, done)| vec![label.to_string(), in_words(done)]).collect();
         let columns = vec![Column::text("item"), Column::text("result")];
-        let table = Table { columns, rows, caption: "What is done; the study's own table needs all of it".into() };
+        let table = Table { columns, rows, caption: "Finished items; the study's own table needs all of them".into() };
         Findings { tables: vec![table], ..Findings::default() }
     });
     findings.warnings.insert(0, why);
@@ -133,8 +133,8 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     let mut sections = vec![];
     let held = |row: &Row| row.paper.is_some() || row.reference.is_some();
     if found.iter().any(|one| one.findings.rows.iter().any(held)) {
-        let text = "Every number is shown beside the paper's and a reference. Where a number is not reproduced, the \
-        reason is below the table. `bilevel reproduce STUDY` computes a table again.";
+        let text = "Every number is shown next to the paper's and a reference. If a number is not reproduced, the \
+            reason is below the table. `bilevel reproduce STUDY` computes a table again.";
         sections.push(Section::Text { title: String::new(), text: text.into() });
     }
     sections.extend(found.iter().flat_map(Found::sections));

@@ -85,8 +85,8 @@ pub fn read(folder: &Path) -> Option<Vec<Provenance>> {
 pub fn footer(folder: &Path) -> String {
     let unknown = |why: &str| format!("drawn by bilevel {VERSION}; {why}");
     match read(folder).as_deref() {
-        None => unknown("provenance.json is damaged, so what computed this is not known"),
-        Some([]) => unknown("there is no provenance.json, so what computed this is not known"),
+        None => unknown("provenance.json is damaged, so the origin of this result is unknown"),
+        Some([]) => unknown("there is no provenance.json, so the origin of this result is unknown"),
         Some([only]) => only.line(),
         Some([first, last]) => format!("{} · resumed once since {}", last.line(), first.started),
         Some(all @ [first, .., last]) => {

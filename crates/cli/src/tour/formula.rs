@@ -39,7 +39,7 @@ pub fn show(page: &mut Page) -> Outcome {
     page.line(
         "\nDifferentiating it gives a graph of the same kind: ∂L/∂θ, v·∂²L/∂θ² and v·∂²L/∂θ∂λ in one program, exactly,",
     )?;
-    page.line("with what they share computed once:\n")?;
+    page.line("with shared parts computed once:\n")?;
     page.inset(&builder.build()?.dump(false))?;
 
     let at = |shape: [usize; 2], values: &[f64]| Array::from_f64(shape, values.to_vec());

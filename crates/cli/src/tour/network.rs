@@ -145,7 +145,7 @@ pub fn show(page: &mut Page) -> Outcome {
     page.line(
         "\nAll memory is one block reserved when the program is planned: inputs, results and everything between; a run",
     )?;
-    page.line("allocates nothing. \"Least possible\" is what is alive at the worst moment.\n")?;
+    page.line("allocates nothing. \"Least possible\" is the peak of live values.\n")?;
 
     page.line("This loss has a mistake: it penalises the output bias through stop_gradient. It can be found without")?;
     page.line(

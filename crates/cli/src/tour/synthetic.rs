@@ -76,7 +76,7 @@ fn learn(method: &dyn Method, inner: InnerLoop, iterations: usize) -> Result<Lea
 /// Writes the part.
 pub fn show(page: &mut Page) -> Outcome {
     page.heading("2. A bi-level problem in one dimension")?;
-    page.line("Choose λ so that f = (λ − θ)² + (θ − ½)² is least where θ minimises L = θ³/3 − (1 − λ²)·θ.")?;
+    page.line("Choose λ so that f = (λ − θ)² + (θ − ½)² is least if θ minimises L = θ³/3 − (1 − λ²)·θ.")?;
     page.line(
         "Langevin steps of size γ train θ at temperature 1e-6. The 100 inner steps of an outer iteration, their",
     )?;

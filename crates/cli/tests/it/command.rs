@@ -288,7 +288,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (
             &["resume", "old"][..],
             "cannot read old/config.toml: version 0.1 wrote it, and this version reads no run of that one; start the run \
-             anew",
+             again",
         ),
         (&["run", "synht1d"], "there is no task 'synht1d'; did you mean synth1d?"),
         (&["run", "colour"], &format!("there is no task 'colour'; the tasks are {tasks}")),

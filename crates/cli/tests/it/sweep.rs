@@ -85,7 +85,7 @@ fn arrays_are_values_and_what_cannot_be_swept_is_refused() {
     for (arguments, said) in [
         (
             vec!["--set", "outer.rate=0.1,"],
-            "--set outer.rate=0.1,: a value is missing beside a comma; put a text with a comma in quotes",
+            "--set outer.rate=0.1,: a value is missing next to a comma; put a text with a comma in quotes",
         ),
         (vec!["--set", "seed=1,1"], "--set seed=1,1: 1 is given twice"),
         (vec!["--set", "seed=1,2", "--set", "seed=3"], "--set gives seed twice; give all its values in one --set"),

@@ -15,7 +15,7 @@ pub const DATASET: Dataset = Dataset {
     folder: "nerf-synthetic",
     access: Access::ByHand {
         how: "download nerf_synthetic.zip from the Google Drive folder linked at https://www.matthewtancik.com/nerf, \
-              and unpack it so that nerf-synthetic/lego/transforms_train.json is there",
+              and unpack it so that nerf-synthetic/lego/transforms_train.json exists",
         expects: &["lego/transforms_train.json"],
     },
 };

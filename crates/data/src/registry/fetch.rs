@@ -109,7 +109,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
         (attempt, wait) = if now > most { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
         most = most.max(now);
         if attempt > ATTEMPTS {
-            return Err(refuse(format!("{reason}; what was received is kept, so try again later")));
+            return Err(refuse(format!("{reason}; received bytes are kept, so try again later")));
         }
         std::thread::sleep(wait);
         wait = (wait * 2).min(SILENCE);

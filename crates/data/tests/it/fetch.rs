@@ -228,7 +228,7 @@ fn a_server_that_fails_for_a_while_is_asked_again_and_given_up_in_the_end() {
     assert_eq!(asked.len(), 3);
     let folder = tempfile::tempdir().unwrap();
     let (result, asked) = fetched(&file, &[Answer::Status(503); 20], folder.path());
-    assert!(result.unwrap_err().to_string().contains("the server answered 503; what was received is kept"));
+    assert!(result.unwrap_err().to_string().contains("the server answered 503; received bytes are kept"));
     assert_eq!(asked.len(), 5);
 }
 
@@ -237,7 +237,7 @@ fn a_server_that_always_begins_anew_and_never_ends_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let answers: Vec<Answer> = (0..40).map(|number| Answer::AllButOnly(1000 + number % 2 * 1000)).collect();
     let (result, asked) = fetched(&bytes(), &answers, folder.path());
-    assert!(result.unwrap_err().to_string().contains("what was received is kept"));
+    assert!(result.unwrap_err().to_string().contains("received bytes are kept"));
     assert!(asked.len() < 10, "{}", asked.len());
 }
 

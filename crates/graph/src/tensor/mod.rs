@@ -405,7 +405,7 @@ impl Tensor {
         self.apply("stop_gradient", Op::StopGradient)
     }
 
-    /// The same tensor, with a hint: ranks that compute a program together share out it, and values computed from it,
+    /// The same tensor, with a hint: ranks that compute a program together split it, and values computed from it,
     /// along this axis. It changes no result and no derivative, and has no effect on a single rank. An axis shorter
     /// than the number of ranks is not shared out.
     ///

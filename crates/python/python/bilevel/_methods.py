@@ -34,7 +34,7 @@ class Methods:
         warm: keep the adjoint from one hypergradient to the next.
         outer_every_step: take the outer gradient at every inner step, or once.
         trust: reset the adjoint when it leaves the region that contraction keeps it in.
-        horizon: inner steps after which the adjoint forgets, 0 for never, 0, for none, or at least 2 steps.
+        horizon: inner steps after which the adjoint decays, 0 for never, 0, for none, or at least 2 steps.
         """
         return {"name": "langevin-adjoint", "warm": warm, "outer_every_step": outer_every_step, "trust": trust, "horizon": horizon}
 
@@ -117,15 +117,15 @@ class Methods:
 
     @staticmethod
     def rmd(*, storage: Literal["all", "checkpoints", "truncated"] | dict[str, Any] = "all") -> dict[str, Any]:
-        """Reverse mode through the unrolled inner loop; MAML where θ⁰ = λ.
+        """Reverse mode through the unrolled inner loop; MAML if θ⁰ = λ.
 
-        storage: what is kept of the inner loop: all, checkpoints or { truncated = STEPS }.
+        storage: storage of the inner loop: all, checkpoints or { truncated = STEPS }.
         """
         return {"name": "rmd", "storage": storage}
 
     @staticmethod
     def rmd_fo() -> dict[str, Any]:
-        """Reverse mode without second derivatives; first-order MAML where θ⁰ = λ."""
+        """Reverse mode without second derivatives; first-order MAML if θ⁰ = λ."""
         return {"name": "rmd-fo"}
 
     @staticmethod
@@ -155,7 +155,7 @@ class Methods:
 
     @staticmethod
     def reptile() -> dict[str, Any]:
-        """Λ moves towards where training ends."""
+        """Λ moves towards the end of training."""
         return {"name": "reptile"}
 
     @staticmethod
@@ -284,7 +284,7 @@ class Methods:
         """Forward mode along random directions.
 
         directions: random directions that are tried, at least 1 and below 2³².
-        draw: where directions come from: signs or coordinates.
+        draw: distribution of the directions: signs or coordinates.
         """
         return {"name": "fg2u", "directions": directions, "draw": draw}
 

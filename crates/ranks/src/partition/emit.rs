@@ -198,5 +198,5 @@ impl Emitter<'_> {
 
 /// An error of the rules: a value is needed in an unreachable placement.
 fn misplaced(number: usize, place: &Placement) -> Error {
-    Error::new(ErrorKind::Planning { reason: format!("operation {number} cannot be had as {place}") })
+    Error::new(ErrorKind::Planning { reason: format!("operation {number} cannot be placed as {place}") })
 }

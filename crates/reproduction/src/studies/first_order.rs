@@ -1,7 +1,7 @@
 //! How good the first-order approximation of HPO-SGLD is, along one chain of the synthetic 1-D problem at its optimum.
 //!
 //! Two different errors, which the paper's text does not distinguish:
-//!   one step:  f_θ(θᵐ)·s ≈ f_θ(θᵐ⁻¹)·s with the *true* s = dθᵐ⁻¹/dλ: the part dropped by the approximation at each step;
+//!   one step:  f_θ(θᵐ)·s ≈ f_θ(θᵐ⁻¹)·s with the *true* s = dθᵐ⁻¹/dλ: the part dropped at each step;
 //!   recursion: gₘ, which is built on its own last value, against f_θ(θᵐ)·dθᵐ/dλ: the actual estimator.
 //! The truth is forward mode through the same chain with the same noise.
 

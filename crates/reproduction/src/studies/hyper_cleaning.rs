@@ -313,7 +313,7 @@ impl Study for HyperCleaningTable {
         let best = self.best_published();
         let ceiling = over[2].mean;
         let limit = format!(
-            "the best threshold on probabilities, for someone who knows which labels were redrawn, has {ceiling:.4}"
+            "the best threshold on probabilities, chosen with knowledge of the redrawn labels, has {ceiling:.4}"
         );
         let settings = [(ACCURACY, ANEW), (KEPT, "last iterate"), (KEPT, KNOWN)];
         for (at, (metric, setting)) in settings.into_iter().enumerate() {
@@ -339,7 +339,7 @@ impl Study for HyperCleaningTable {
         let ahead: Vec<&str> =
             reached.iter().filter(|found| found.0 > accuracy && found.1 > f1).map(|found| found.2.as_str()).collect();
         let said = match (plan.is_quick(), ahead.is_empty()) {
-            (true, _) => "Embedded digits stand for MNIST, so nothing is held against published numbers.".to_string(),
+            (true, _) => "Embedded digits stand for MNIST, so nothing is compared with published numbers.".to_string(),
             (false, true) => {
                 format!("No method is ahead of the best published accuracy, {accuracy}, and F1, {f1}, at once.")
             }

@@ -93,7 +93,7 @@ pub enum Wrong {
 pub struct ConfigError {
     /// The place, if there is a single one.
     pub place: Option<Place>,
-    /// What.
+    /// The error itself.
     pub wrong: Wrong,
 }
 

@@ -40,7 +40,7 @@ impl Axis {
         let mut values: Vec<(String, Vec<Entry>)> = vec![];
         for word in words {
             if word.is_empty() {
-                return Err(wrong("a value is missing beside a comma; put a text with a comma in quotes".into()));
+                return Err(wrong("a value is missing next to a comma; put a text with a comma in quotes".into()));
             }
             let entries = parse_set(&format!("{key}={word}"))?;
             if values.iter().any(|(_, known)| known[0].value == entries[0].value) {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn missing_and_repeated_values_are_refused() {
         let said = |text: &str| Axis::parse(text).unwrap_err().to_string();
-        let missing = "a value is missing beside a comma; put a text with a comma in quotes";
+        let missing = "a value is missing next to a comma; put a text with a comma in quotes";
         assert_eq!(said("outer.rate=1,,2"), format!("--set outer.rate=1,,2: {missing}"));
         assert_eq!(said("outer.rate=1,"), format!("--set outer.rate=1,: {missing}"));
         assert_eq!(said("seed=1,2,1"), "--set seed=1,2,1: 1 is given twice");

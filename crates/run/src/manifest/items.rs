@@ -190,7 +190,8 @@ impl Contents {
             _ if !reads => None,
             Some(true) => None,
             None => Some(format!(
-                "needs {name}: say where with --data DIR; 'bilevel data fetch {name}' gets it, or says how"
+                "needs {name}: give its folder with --data DIR; 'bilevel data fetch {name}' downloads it, or explains \
+                how"
             )),
             Some(false) => {
                 Some(format!("{name} is not among the data; 'bilevel data fetch {name}' gets it, or says how"))

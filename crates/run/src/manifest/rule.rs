@@ -105,7 +105,10 @@ impl Case<'_> {
                 let (here, there) = (change(gain), change(claimed));
                 self.when(
                     (gain - claimed).abs() <= *within,
-                    format!("beside {over} after as many iterations it changes by {here:+.1} here and by {there:+.1} in the paper"),
+                    format!(
+                        "relative to {over} after as many iterations it changes by {here:+.1} here and by \
+                        {there:+.1} in the paper"
+                    ),
                 )
             }
             (Rule::Within(near), Some(known)) => {
@@ -171,7 +174,7 @@ mod tests {
         let lost = case(7.0, Some(4.0)).judge(&gain);
         assert_eq!(
             lost,
-            not("beside RMD after as many iterations it changes by -1.0 here and by -3.0 in the paper: because")
+            not("relative to RMD after as many iterations it changes by -1.0 here and by -3.0 in the paper: because")
         );
         assert_eq!(case(0.73604, Some(0.736)).judge(&Rule::Digits(4)), Verdict::Reproduced);
         assert_eq!(case(0.7369, Some(0.736)).judge(&Rule::Digits(4)), not("differs in the printed digits: because"));

@@ -86,7 +86,7 @@ impl<'a> Learning<'a> {
         let trained = training.run()?;
         outcome.measures = trained.measures.iter().map(|(name, value)| (name, *value)).collect();
         outcome.notes.push(format!(
-            "θ was trained anew on all {} rows with labels; penalties beside a mean were rescaled for them",
+            "θ was retrained on all {} rows with labels; penalties added to a mean were rescaled for them",
             whole.rows_of(Part::Train)
         ));
         (outcome.lambda, outcome.theta) = (lambda, trained.theta);

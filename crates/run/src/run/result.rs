@@ -72,7 +72,7 @@ impl std::fmt::Display for BestRecord {
         let BestRecord { measure, value, iteration } = self;
         let measure =
             if ["inner", "outer"].contains(&&measure[..]) { format!("{measure} loss") } else { measure.clone() };
-        write!(f, "λ and θ of iteration {iteration} are returned, where the {measure} was best: {}", number(*value))
+        write!(f, "λ and θ are those of iteration {iteration}, with the best {measure}: {}", number(*value))
     }
 }
 

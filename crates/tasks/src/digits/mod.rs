@@ -1,6 +1,6 @@
 //! 1797 handwritten digits of 8 × 8 pixels, embedded: the data set `digits` of scikit-learn.
 //!
-//! `data/README.md` says where they come from and under which licence.
+//! `data/README.md` has their source and licence.
 
 mod per_weight_l2;
 mod source;
@@ -70,7 +70,7 @@ impl Digits {
         self.labels.len()
     }
 
-    /// True where there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }

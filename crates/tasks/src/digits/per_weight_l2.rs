@@ -1,4 +1,4 @@
-//! Logistic regression on the digits with an L2 penalty of its own for each of the 640 weights.
+//! Logistic regression on the digits with a separate L2 penalty for each of the 640 weights.
 //!
 //!   L_T = mean cross entropy of the training digits + Σ exp(λᵢⱼ)·wᵢⱼ²
 //!   f   = mean cross entropy of the validation digits
@@ -97,8 +97,8 @@ pub fn judged_by_evidence(split: &Split, dtype: DType, log_strength: Variable) -
         .build()
 }
 
-/// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10: the largest
-/// eigenvalue of (p·I − p²·𝟙𝟙ᵀ) ⊗ XᵀX/n, which is that of XᵀX/n over 10, by power iteration.
+/// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10. This
+/// is the largest eigenvalue of (p·I − p²·𝟙𝟙ᵀ) ⊗ XᵀX/n, that of XᵀX/n over 10, by power iteration.
 ///
 /// ```
 /// use bilevel_tasks::digits::{Digits, largest_curvature};

@@ -8,7 +8,7 @@ use bilevel_run::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where digits come from.
+/// The source of the digits.
 ///
 /// ```
 /// use bilevel_run::Context;
@@ -68,8 +68,9 @@ impl DigitSource {
         }
     }
 
-    /// Three disjoint parts of these sizes, in an order that the seed decides. The embedded digits are split into thirds, so that
-    /// no part has more than 599 of them; a size that cannot be had is refused as one of `train`, `clean` and `test`.
+    /// Three disjoint parts of these sizes, in an order given by the seed. The embedded digits are split into thirds,
+    /// so that no part has more than 599 of them. A size that is not available is refused as one of `train`, `clean`
+    /// and `test`.
     pub fn parts(self, sizes: [usize; 3], context: &Context) -> Result<[Part; 3]> {
         let most = match self {
             DigitSource::Digits => 599,

@@ -1,4 +1,4 @@
-//! Where the images of few-shot tasks come from: classes to learn from, and others to test on.
+//! The images of few-shot tasks: classes to learn from, and others to test on.
 
 use super::{FewShot, ImageSet, Split};
 use bilevel::{Array, DType, Error, Key, Result};
@@ -98,7 +98,7 @@ fn folder<'a>(context: &'a Context, name: &str) -> Result<&'a Path> {
     })
 }
 
-/// Where decoded pictures are kept from one run to the next.
+/// The folder that caches decoded pictures between runs.
 fn cache() -> std::path::PathBuf {
     std::env::temp_dir().join("bilevel-pictures")
 }

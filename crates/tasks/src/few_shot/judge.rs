@@ -22,7 +22,7 @@ pub struct Bin {
     pub right: f64,
 }
 
-/// What became of many test tasks.
+/// The results on many test tasks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// Tasks.

@@ -1,4 +1,4 @@
-//! What learns a task, and from what: four inner problems with one outer loss.
+//! The learners of a task: four inner problems with one outer loss.
 //!
 //!   network        θ⁰ = λ,   L = Σ over tasks of the cross entropy on the support                       MAML and its kin
 //!   distribution   θ = (μ, log σ), θ⁰ = λ,   L = Σ cross entropy at μ + σ·ξ + ρ·KL(θ ‖ λ)               amortised Bayesian (ABML)
@@ -7,9 +7,10 @@
 //!
 //!   f = −ln p(label) on the queries, mean over queries and tasks, p the mean over the networks of a task
 //!
-//! Prototypes are the minimum of a quadratic with curvature 1, so one step of size 1 arrives there and reverse mode through it is the
-//! gradient of ProtoNet. All tasks of a batch are one θ with an axis of tasks in front; batch norms take the statistics of the
-//! task's own images, in training and in the test, which makes the test transductive, as MAML's is.
+//! Prototypes are the minimum of a quadratic with curvature 1, so one step of size 1 reaches it, and reverse mode
+//! through it is the gradient of ProtoNet. All tasks of a batch are one θ with a leading axis of tasks. Batch norms use
+//! the statistics of the task's own images, in training and in the test, which makes the test transductive, as MAML's
+//! is.
 
 use super::svgd;
 use bilevel::data::{Episode, Shots, Start};
@@ -19,10 +20,10 @@ use bilevel_models::{Conv4, Conv4Config, for_tasks, same_for_tasks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where log σ of a distribution over weights starts.
+/// The start of log σ of a distribution over weights.
 const LOG_SPREAD: f64 = -4.0;
 
-/// What learns a task.
+/// The learner of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Learner {
@@ -31,13 +32,13 @@ pub enum Learner {
     Network,
     /// Means and deviations of a network's weights, held near λ.
     Distribution,
-    /// Several networks that attract and repel each other, each with a start of its own.
+    /// Several networks that attract and repel each other, each with its own start.
     Particles,
     /// The mean embedding of each class, by a network whose weights are λ.
     Prototypes,
 }
 
-/// λ: what is learned from many tasks.
+/// λ, learned from many tasks.
 #[derive(Clone, Tree)]
 #[tree(crate = "bilevel::graph")]
 pub(crate) struct Learned<T> {
@@ -45,7 +46,7 @@ pub(crate) struct Learned<T> {
     pub log_spread: Option<Conv4<T>>,
 }
 
-/// θ: what is learned from one task, for all tasks.
+/// θ, learned from one task, for all tasks.
 #[derive(Clone, Tree)]
 #[tree(crate = "bilevel::graph")]
 pub(crate) struct Adapted<T> {
@@ -63,17 +64,17 @@ pub(crate) struct Batch {
     pub tasks: usize,
     /// Networks of each task, whose predictions are averaged.
     pub copies: usize,
-    /// What a task consists of.
+    /// The size of a task.
     pub shots: Shots,
     /// Images of each inner step; 0 is all that there are.
     pub minibatch: usize,
-    /// What learns it.
+    /// Its learner.
     pub learner: Learner,
     /// Its network; of prototypes, that of the embedding.
     pub network: Conv4Config,
     /// The weight ρ of the divergence from λ, for a distribution.
     pub prior: f64,
-    /// The weight of a proximal term that holds a network near λ; 0 where the method has its own.
+    /// The weight of a proximal term that holds a network near λ; 0 if the method has its own.
     pub proximal: f64,
 }
 
@@ -108,7 +109,7 @@ impl Batch {
         })
     }
 
-    /// θ, whose numbers follow from λ where it starts there.
+    /// θ, whose numbers follow from λ if it starts there.
     pub fn theta(&self) -> Result<Adapted<Variable>> {
         let network = for_tasks(&self.network.build()?, self.tasks * self.copies);
         Ok(match self.learner {
@@ -258,7 +259,7 @@ impl Batch {
         same_for_tasks(&lambda.network, self.tasks).forward_tasks(s.data(self.set).take(rows))
     }
 
-    /// What each network of a task makes of its queries, and their labels: `[tasks · networks, queries, ways]`.
+    /// The logits of each network of a task for its queries, and their labels: `[tasks · networks, queries, ways]`.
     fn logits(&self, s: &Scope, lambda: &Learned<Tensor>, theta: &Adapted<Tensor>) -> (Tensor, Tensor) {
         let episode = self.episode(s);
         if let Some(prototypes) = theta.prototypes {
@@ -269,7 +270,7 @@ impl Batch {
             return (-away.square().sum([3]), episode.query_labels);
         }
         let Seen { images, labels } = self.seen(s, episode.query, episode.query_labels);
-        // All measures look at one draw. θ has a network where it has no prototypes.
+        // All measures use one draw. θ has a network if it has no prototypes.
         let network = theta.network.as_ref().map(|network| self.drawn(&s.episode(), network, &theta.log_spread));
         (network.map_or(images, |network| network.forward_tasks(images)), labels)
     }

@@ -1,7 +1,7 @@
-//! Few-shot classification: what should be known before a task with a few images of unknown classes begins?
+//! Few-shot classification: learns the initialisation for tasks with a few images of unknown classes.
 //!
-//! Every outer iteration draws a batch of tasks, each with N classes, K images of each to learn from and Q to be judged on; all train side by
-//! side on the device. `learner` says how, with formulas.
+//! Every outer iteration draws a batch of tasks, each with N classes, K images of each to learn from and Q to be judged
+//! on. All train side by side on the device. `learner` has the formulas.
 
 mod images;
 mod judge;
@@ -35,7 +35,7 @@ const TEST: &str = "test";
 /// So many queries are judged side by side in a test.
 const QUERIES_AT_ONCE: usize = 4500;
 
-/// Where images come from.
+/// The source of the images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageSet {
@@ -61,13 +61,13 @@ pub enum Split {
     Alphabets,
 }
 
-/// What to start from when a task with few images begins.
+/// The initialisation for a task with few images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FewShot {
     /// omniglot, which is embedded, or tiny-imagenet, mini-imagenet and tiered-imagenet from files
     pub dataset: ImageSet,
-    /// of omniglot: tasks from 1200 characters at random, or from the 30 background alphabets
+    /// tasks of omniglot: from 1200 characters at random, or from the 30 background alphabets
     pub split: Split,
     /// at most this many classes to learn from and as many to test on; 0 is all
     pub classes: usize,
@@ -85,11 +85,11 @@ pub struct FewShot {
     pub minibatch: usize,
     /// tasks of one outer iteration, side by side
     pub tasks: usize,
-    /// what learns a task: a network, a distribution over networks, particles or prototypes
+    /// learner of a task: a network, a distribution over networks, particles or prototypes
     pub learner: Learner,
-    /// networks of each task, where particles learn it
+    /// networks of each task, if particles learn it
     pub particles: usize,
-    /// weight of the divergence from λ, where a distribution learns it
+    /// weight of the divergence from λ, if a distribution learns it
     pub prior: f64,
     /// channels of each of the four convolutions
     pub width: usize,
@@ -305,7 +305,7 @@ impl Task for FewShot {
         self.dataset != ImageSet::Omniglot
     }
 
-    /// Some of what λ was learned for: a class per panel, one image to learn from and the first to be judged on.
+    /// An example task: a class per panel, one image to learn from and the first to be judged on.
     fn show(&self, _lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
         let Ok(parts) = Parts::of(&FewShot { classes: self.ways, rotations: false, ..self.clone() }, context) else {
             return vec![];

@@ -2,8 +2,9 @@
 //!
 //!   φᵢ = (1/P)·Σⱼ \[ −k(θⱼ, θᵢ)·∇L(θⱼ) + ∇_θⱼ k(θⱼ, θᵢ) \],   k(a, b) = exp(−‖a − b‖²/h),   h = mean ‖a − b‖²/ln P
 //!
-//! The direction is no gradient of any loss, so it enters as a loss that is linear in θ, with φ as its constant slope: a step of descent is a
-//! step along φ, and derivatives through training see no curvature. Bayesian MAML with it is of first order.
+//! The direction is no gradient of any loss, so it enters as a loss that is linear in θ, with φ as its constant slope.
+//! A step of descent is a step along φ, and derivatives through training have no curvature. Bayesian MAML with it is of
+//! first order.
 
 use bilevel::Tensor;
 

@@ -1,5 +1,5 @@
-//! Held-out signals, learned from an initialisation step by step: how well each is represented after this many steps, and
-//! what it looks like then.
+//! Held-out signals, learned from an initialisation step by step: how well each is represented after this many steps,
+//! and its picture.
 
 use super::Signal;
 use super::family::{Family, psnr};
@@ -23,7 +23,7 @@ const PLACES: usize = 1 << 17;
 pub struct Adapted {
     /// The steps.
     pub steps: usize,
-    /// Of each signal; none where something was no longer finite.
+    /// The PSNR of each signal; `None` if it is not finite.
     pub psnr: Vec<Option<f64>>,
     /// The first signals, or the first view they are judged by: channel by channel within a pixel, in 256 levels.
     pub pictures: Vec<Vec<u8>>,
@@ -36,7 +36,7 @@ impl Adapted {
     }
 }
 
-/// Where and how it is done.
+/// The conditions of the adaptation.
 pub struct Conditions<'a> {
     /// Runs the programs.
     pub executor: &'a dyn Executor,
@@ -44,7 +44,7 @@ pub struct Conditions<'a> {
     pub signal: &'a StopSignal,
     /// The key of the inner loop's draws.
     pub key: Key,
-    /// What operands of products are rounded to.
+    /// The precision of the operands of products.
     pub precision: Precision,
     /// So many signals are also shown.
     pub pictures: usize,
@@ -72,7 +72,7 @@ impl Family {
         Ok(found)
     }
 
-    /// What the held-out signals really are, in the order of `Look::values`.
+    /// The held-out signals themselves, in the order of `Look::values`.
     pub fn truth(&self) -> Vec<Vec<f32>> {
         let size = self.task.side * self.task.side * self.channels;
         let scene = |number: usize| match self.task.signal {
@@ -108,7 +108,7 @@ impl Family {
     }
 }
 
-/// A program that shows what the networks of all held-out signals stand for.
+/// A program that evaluates the signals of all held-out networks.
 struct Look {
     run: Box<dyn Runnable>,
     /// Rays of each scene that it looks along in one go; 0 for images.
@@ -181,7 +181,7 @@ impl Look {
                 let pixels = &coordinates[from..(from + self.chunk).min(coordinates.len())];
                 let (mut origins, mut directions) = (vec![], vec![]);
                 for camera in family.held_out.cameras.iter().skip(view).step_by(views) {
-                    // The last rays are looked along more than once where the pixels do not fill the program.
+                    // The last rays are repeated if the pixels do not fill the program.
                     let places = pixels.iter().chain(std::iter::repeat(&pixels[pixels.len() - 1])).take(self.chunk);
                     for place in places {
                         origins.extend(camera.origin);

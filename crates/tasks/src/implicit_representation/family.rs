@@ -23,7 +23,7 @@ pub(crate) struct Part {
     pub count: usize,
     /// Images: `[count, pixels, channels]`; scenes: `[count · views · pixels, 3]`.
     pub colours: Vec<f32>,
-    /// Of every view of every scene; empty for images.
+    /// The cameras of every view of every scene; empty for images.
     pub cameras: Vec<Camera>,
 }
 
@@ -34,7 +34,7 @@ pub struct Family {
     pub task: ImplicitRepresentation,
     pub(crate) channels: usize,
     pub(crate) network: Network<Variable>,
-    /// Of Fourier features, which are not learned.
+    /// The frequencies of Fourier features, which are not learned.
     pub(crate) frequencies: Option<Array>,
     pub(crate) learn: Part,
     pub(crate) held_out: Part,
@@ -168,7 +168,7 @@ impl Family {
     }
 }
 
-/// Σ over tasks of ‖λ − θ\[t\]‖², where θ does not move.
+/// Σ over tasks of ‖λ − θ\[t\]‖², for a fixed θ.
 fn apart(lambda: &Network<Tensor>, nets: &Network<Tensor>) -> Tensor {
     let (lambda, nets) = (lambda.leaves(), nets.leaves());
     let one = |(l, t): (&&Tensor, &&Tensor)| (l.unsqueeze([0]) - t.stop_gradient()).square().sum_all();
@@ -182,7 +182,7 @@ fn decibels(errors: Tensor) -> Tensor {
     (errors + LEAST_ERROR).log().mean_all() * (-10.0 / LN_10)
 }
 
-/// What the losses are made of: this many signals side by side, drawn from some or all there are.
+/// The inputs of the losses: this many signals side by side, drawn from some or all of them.
 #[derive(Clone)]
 struct Losses {
     task: ImplicitRepresentation,
@@ -217,7 +217,7 @@ impl Losses {
         let (tasks, pixels) = (self.tasks, side * side);
         let count = tasks * rays;
         let whole = |value: Tensor| value.convert(DType::I32);
-        // What is drawn lies below the number, but may be rounded up to it.
+        // The draw is below the number, but may be rounded up to it.
         let draw = |n: usize| whole(s.uniform([count], 0.0, n as f64).floor().clamp(0.0, n as f64 - 1.0));
         let scenes = scenes.unwrap_or_else(|| whole(s.graph().constant(0.0, [tasks], s.dtype()).iota_like(0)));
         let scene = scenes.unsqueeze([1]).broadcast_to([tasks, rays]).reshape([count]);

@@ -33,7 +33,7 @@ pub(super) fn read(folder: &Path, side: usize) -> Result<Images> {
     }))
 }
 
-/// The only archive of a folder that has nothing else in it but files beside it, or the folder itself.
+/// The archive of a folder, if it has a single one and otherwise only plain files, or the folder itself.
 fn archive_in(folder: &Path) -> Result<PathBuf> {
     if !folder.is_dir() {
         return Ok(folder.into());

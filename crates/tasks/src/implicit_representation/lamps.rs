@@ -1,12 +1,12 @@
-//! A family of lamps, drawn at random and seen from anywhere: what stands in for the ShapeNet lamps of the paper.
+//! A family of lamps, drawn at random and seen from any direction, in place of the ShapeNet lamps of the paper.
 //!
 //! A lamp is three frusta, a flat base, a thin pole that may lean, and a shade. A ray o + t·d meets the side of a
 //! frustum from a to b = a + h·w, whose radius is r + k·z at height z, where
 //!
 //!   |p + t·q|² = (r + k·(z₀ + t·d_w))²,   p, q the parts of o − a and d across w,   z₀, d_w those along w,
 //!
-//! and its two ends in planes. What is nearest is lit by one lamp at infinity and some light from everywhere; behind is
-//! white.
+//! and its two ends in planes. The nearest surface is lit by one lamp at infinity and some ambient light; the
+//! background is white.
 
 use super::views::{Camera, Scene};
 use bilevel::Key;
@@ -21,7 +21,7 @@ const DISTANCE: f64 = 4.0;
 const ANGLE: f64 = 0.691_111_2;
 /// Every pixel is the mean of this many rays in each direction.
 const RAYS: usize = 2;
-/// Where the light comes from.
+/// The direction of the light.
 const LIGHT: Point = [0.485, -0.485, 0.728];
 
 fn dot(a: Point, b: Point) -> f64 {
@@ -57,7 +57,7 @@ impl Frustum {
         Frustum { from, axis: unit(way), height: dot(way, way).sqrt(), radii, colour }
     }
 
-    /// Where a ray first meets it, and the normal there.
+    /// The first intersection with a ray, and the normal there.
     fn met(&self, origin: Point, direction: Point) -> Option<(f64, Point)> {
         let Frustum { axis, height, radii: [r, end], .. } = *self;
         let k = (end - r) / height;

@@ -1,5 +1,5 @@
-//! What is left of an initialisation when its weights are taken away: another network trained to give the same outputs,
-//! and the same weights in another order (Tancik et al. 2021).
+//! Controls of an initialisation: another network trained to the same outputs, and the same weights in another order
+//! (Tancik et al. 2021).
 
 use super::Signal;
 use super::family::Family;
@@ -19,8 +19,8 @@ const RATE: f64 = 3e-4;
 
 impl Family {
     /// Another network, from `start`, after this many steps of Adam on the squared difference between its outputs and
-    /// those at λ: at all pixels of an image, or at places drawn from the cube in which a scene is. Also the mean
-    /// squared difference in the end.
+    /// those at λ. The points are all pixels of an image, or random points of the cube of a scene. Also returns the
+    /// final mean squared difference.
     pub fn matched(
         &self,
         [lambda, start]: [&[Array]; 2],

@@ -1,7 +1,7 @@
-//! Learns where the networks start that represent signals: after a few gradient steps from λ on one image, or on one
+//! Meta-learned initialisations for implicit representations: after a few gradient steps from λ on one image, or on one
 //! view of a scene, a network should represent it.
 //!
-//! The signals of an outer iteration are learned side by side, each by a network of its own that starts at λ; see
+//! The signals of an outer iteration are learned side by side, each by a separate network that starts at λ; see
 //! `family` for the losses.
 
 pub mod adapt;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 /// Its name, and that of its study.
 pub const NAME: &str = "implicit-representation";
 
-/// What a signal is.
+/// The kind of signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Signal {
@@ -60,11 +60,11 @@ impl Kind {
     }
 }
 
-/// Where networks that represent signals start.
+/// Initialisations of networks that represent signals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImplicitRepresentation {
-    /// what a signal is: images, or views of a scene
+    /// kind of signal: images, or views of a scene
     pub signal: Signal,
     /// below --data, a folder or archive of pictures or a folder of scenes; empty for digits and made-up lamps
     pub source: String,
@@ -74,7 +74,7 @@ pub struct ImplicitRepresentation {
     pub width: usize,
     /// hidden layers
     pub layers: usize,
-    /// of siren, ω of every layer; of fourier, the deviation of its frequencies; of nerf, log₂ of the highest
+    /// frequency: ω of every layer (siren), the deviation of frequencies (fourier), or log₂ of the highest (nerf)
     pub frequency: f64,
     /// frequencies of the first layer of fourier and nerf
     pub features: usize,
@@ -86,9 +86,9 @@ pub struct ImplicitRepresentation {
     pub held_out: usize,
     /// signals of one outer iteration, side by side
     pub tasks: usize,
-    /// learning rate of what is shown, and of the inner loop by default
+    /// learning rate of the shown adaptation, and of the inner loop by default
     pub learning_rate: f64,
-    /// steps of what is shown, and of the inner loop by default
+    /// steps of the shown adaptation, and of the inner loop by default
     pub steps: usize,
     /// weight of ‖λ − θ‖² in the outer loss, with θ held fixed: the paper's extra term
     pub extra: f64,
@@ -98,9 +98,9 @@ pub struct ImplicitRepresentation {
     pub rays: usize,
     /// places along a ray
     pub samples: usize,
-    /// where rays begin, from the camera
+    /// start of rays, from the camera
     pub near: f64,
-    /// where they end
+    /// end of rays
     pub far: f64,
 }
 
@@ -229,7 +229,7 @@ impl ImplicitRepresentation {
 impl Task for ImplicitRepresentation {
     const NAME: &'static str = NAME;
     const SUMMARY: &'static str =
-        "where networks start that learn to represent an image, or a scene from one view, in a few steps";
+        "initialisations from which a network learns an image, or a scene from one view, in a few steps";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         Family::read(self, context)?.learning(context.dtype)

@@ -18,11 +18,11 @@ pub(crate) enum Network<T> {
     Nerf(Nerf<T>),
 }
 
-/// What images are brighter by than the output of their network, which starts near 0.
+/// The offset between images and the output of their network, which starts near 0.
 const MIDDLE: f64 = 0.5;
 
 impl Network<Variable> {
-    /// The network of these settings for signals with this many colours, and the frequencies of its first layer where
+    /// The network of these settings for signals with this many colours, and the frequencies of its first layer if
     /// those are not learned.
     pub fn new(task: &ImplicitRepresentation, colours: usize) -> Result<(Self, Option<Array>)> {
         let ImplicitRepresentation { width, layers, features, frequency, .. } = *task;
@@ -80,7 +80,7 @@ impl Network<Tensor> {
         }
     }
 
-    /// What the networks say at points of their domain, `[tasks, n, in]`, whatever is made of it: `[tasks, n, out]`.
+    /// The raw outputs of the networks at points of their domain: from `[tasks, n, in]` to `[tasks, n, out]`.
     pub fn outputs(&self, tasks: usize, points: Tensor, frequencies: Option<Tensor>) -> Tensor {
         match self {
             Network::Nerf(nets) => {

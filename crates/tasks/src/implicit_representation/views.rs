@@ -1,16 +1,16 @@
-//! Scenes as views from known cameras: lamps made here, or folders in which a `transforms.json` says where cameras are.
+//! Scenes as views from known cameras: lamps made here, or folders with camera poses in a `transforms.json`.
 
 use super::lamps;
 use bilevel::{Error, Result};
 use bilevel_data::readers::views::{self, Views};
 use std::path::{Path, PathBuf};
 
-/// A camera that looks along −z of its own axes.
+/// A camera that looks along its −z axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Camera {
     /// From its axes to those of the scene.
     pub rotation: [[f64; 3]; 3],
-    /// Where it is.
+    /// Its position.
     pub origin: [f64; 3],
     /// Tangent of half its angle of view.
     pub slope: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Camera {
 pub(super) const CAMERA: usize = 13;
 
 impl Camera {
-    /// Where it looks at a place of its picture: ±1 to the right and downwards.
+    /// The direction of a point of its picture: ±1 to the right and downwards.
     pub fn direction(&self, [x, y]: [f64; 2]) -> [f64; 3] {
         self.rotation.map(|row| self.slope * (row[0] * x - row[1] * y) - row[2])
     }
@@ -64,7 +64,8 @@ pub(super) fn lamps(count: usize, views: usize, side: usize) -> Vec<Scene> {
 const DESCRIPTIONS: [&str; 2] = ["transforms.json", "transforms_train.json"];
 
 /// The scenes of a folder: each of its folders and archives that has a description of views, in the order of their
-/// names, or the folder itself, which is then taken for two scenes by turns: one to learn from, one to be judged by.
+/// names. If the folder itself is a scene, its views alternate between two scenes: one to learn from, one to be judged
+/// by.
 pub(super) fn read(folder: &Path, views: usize, side: usize) -> Result<Vec<Scene>> {
     let refuse = |reason: String| Error::other(reason);
     let place = folder.display();
@@ -86,13 +87,13 @@ pub(super) fn read(folder: &Path, views: usize, side: usize) -> Result<Vec<Scene
     }
     .and_then(|scenes: Vec<Scene>| match scenes.iter().map(|scene| scene.cameras.len()).min() {
         Some(least) if least < views => Err(refuse(format!(
-            "{place} has a scene with {least} views where {views} are asked for; set task.views to at most {least}"
+            "{place} has a scene with {least} views instead of {views}; set task.views to at most {least}"
         ))),
         _ => Ok(scenes),
     })
 }
 
-/// True for what may be a scene: a folder, or a file that is an archive by its name.
+/// Returns true for a possible scene: a folder, or a file with the name of an archive.
 fn holds_files(path: &Path) -> bool {
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().to_lowercase());
     !name.starts_with('.') && (path.is_dir() || name.ends_with(".zip") || name.contains(".tar"))

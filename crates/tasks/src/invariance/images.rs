@@ -1,4 +1,4 @@
-//! Digits, each transformed once: what a network is to become invariant to.
+//! Digits, each transformed once by the invariance to learn.
 
 use super::{Dataset, Transformation};
 use crate::digits::Digits;
@@ -118,7 +118,7 @@ struct Whole {
 }
 
 impl Whole {
-    /// A study asks for the same images many times in a row, and reading them takes longer than some of its runs.
+    /// A study uses the same images many times in a row, and reading them takes longer than some of its runs.
     fn of(dataset: Dataset, transformation: Transformation, context: &Context) -> Result<Arc<Self>> {
         static LAST: Kept<Whole> = Kept::new(1);
         let name = format!("{dataset:?} {transformation:?} {:?}", context.data);
@@ -142,7 +142,7 @@ impl Whole {
     }
 }
 
-/// Says how to get what is missing.
+/// Returns an error that explains how to get the missing data.
 fn missing(error: bilevel_data::Error) -> Error {
     match error {
         bilevel_data::Error::Io { .. } => Error::MissingData {
@@ -184,7 +184,7 @@ impl Transformation {
     }
 }
 
-/// Eight of 28 pixels, where an image runs from −1 to 1.
+/// Eight of 28 pixels, for image coordinates from −1 to 1.
 const SHIFT: f64 = 8.0 / 14.0;
 
 /// An image at the places of a map, bilinear, zero outside: one view, as [`views`](super::views()) has it.

@@ -1,13 +1,13 @@
-//! Learns what a network should be invariant to: how far images may be shifted, turned, scaled and sheared without their class
-//! changing.
+//! Learns the invariances of a network: how far images may be shifted, turned, scaled and sheared without a change of
+//! class.
 //!
 //!   logits(x; λ, θ) = mean over views of net(x seen through exp(Σ εᵢ·λᵢ·Gᵢ); θ),   ε uniform in ±1 for every view
 //!   L_T = cross entropy of logits on training images
 //!   f   = cross entropy of logits on validation images − reward·‖λ‖
 //!
-//! Images are transformed once, at random, when they are prepared; the ranges of that transformation are what λ should find.
-//! λ = 0 is a saddle by symmetry (λ and −λ are the same views), so λ starts away from it. The last layer of the network is
-//! linear, so the mean of what it sees gives the mean of the logits, for a fraction of the work.
+//! Images are transformed once, at random, when they are prepared; λ should learn the ranges of that transformation. λ
+//! = 0 is a saddle by symmetry (λ and −λ are the same views), so λ starts away from it. The last layer of the network
+//! is linear, so the mean of its inputs gives the mean of the logits at a fraction of the cost.
 
 mod images;
 mod show;
@@ -32,7 +32,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What λ's six numbers are the ranges of.
+/// The transformations whose ranges are λ's six numbers.
 pub const GENERATORS: [&str; 6] = ["x shift", "y shift", "rotation", "x scale", "y scale", "shear"];
 
 /// λ: the range of each generator.
@@ -43,7 +43,7 @@ pub struct Ranges<T> {
     pub ranges: T,
 }
 
-/// Where images come from.
+/// The source of the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dataset {
@@ -53,7 +53,7 @@ pub enum Dataset {
     Mnist,
 }
 
-/// What was done to each image, once.
+/// The transformation that was applied to each image, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transformation {
@@ -71,7 +71,7 @@ pub enum Transformation {
     Shifted,
 }
 
-/// What is done about λ.
+/// The treatment of λ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Views {
@@ -85,7 +85,7 @@ pub enum Views {
     None,
 }
 
-/// What λ is judged by.
+/// The judge of λ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judge {
@@ -103,7 +103,7 @@ pub enum Judge {
 pub struct Invariance {
     /// images: embedded digits of 8 x 8, or mnist from --data
     pub dataset: Dataset,
-    /// what was done to each image: none, rotated-180, rotated-90, scaled, shifted
+    /// transformation of each image: none, rotated-180, rotated-90, scaled, shifted
     pub transformation: Transformation,
     /// ranges of the views: learned, known (the transformation's), given (by task.ranges), or none (the image alone)
     pub views: Views,
@@ -117,7 +117,7 @@ pub struct Invariance {
     pub batch: usize,
     /// the part of the training images that λ is judged by
     pub held_out: f64,
-    /// what λ is judged by: validation, training, or evidence, which the method of that name takes whatever this says
+    /// judge of λ: validation, training, or evidence, which the method of that name always uses
     pub judge: Judge,
     /// the precision of the prior of all weights if λ is judged by the evidence
     pub precision: f64,
@@ -162,7 +162,7 @@ impl Invariance {
         Invariance { transformation, ..full }
     }
 
-    /// Where λ starts, or stays.
+    /// The start of λ, or its fixed value.
     pub fn first_ranges(&self) -> Result<[f64; 6]> {
         match self.views {
             Views::Learned => Ok([self.start; 6]),
@@ -202,7 +202,7 @@ impl Invariance {
             _ if !(self.reward >= 0.0 && self.reward.is_finite()) => setting("reward", self.reward, "0 or more"),
             _ if !(self.cap >= 0.0 && self.cap.is_finite()) => setting("cap", self.cap, "0 or more"),
             _ if self.judge == Judge::Validation && self.held_out == 0.0 => {
-                setting("held_out", 0.0, "above 0 where task.judge is validation")
+                setting("held_out", 0.0, "above 0 if task.judge is validation")
             }
             _ => Ok(()),
         }
@@ -330,7 +330,7 @@ impl Task for Invariance {
                 let train = s.part(Part::Train);
                 let s = if judge == Judge::Validation { s } else { &train };
                 if !learned {
-                    // λ has nothing to do, and stays where it is.
+                    // λ has no effect, and stays at its value.
                     return loss(s, l.ranges, net) + (l.ranges - s.data("ranges")).square().sum_all();
                 }
                 // The root has no slope at 0.

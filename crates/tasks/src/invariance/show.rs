@@ -14,7 +14,7 @@ const PLACES: [f64; 5] = [-1.0, -0.5, 0.0, 0.5, 1.0];
 /// Views drawn from all ranges.
 const VIEWS: usize = 10;
 
-/// What stands on a run's page.
+/// The sections of a run's page.
 pub(super) fn sections(task: &Invariance, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
     let Some(ranges) = lambda.iter().find(|leaf| leaf.name == "ranges" && leaf.values.len() == 6) else {
         return vec![];

@@ -2,9 +2,9 @@
 //!
 //!   A = Σ εᵢ·λᵢ·Gᵢ with ε uniform in ±1 for each view,   a view = the image at the places (exp A)·(x, y, 1)
 //!
-//! G are the generators of the affine maps. Their third row is zero, and so is that of A, so only the other two are computed, as
-//! six numbers per view, each of them one tensor over all views. The exponential is then sums and products of tensors of one
-//! shape, which run in one go; as products of matrices it would be tens of thousands of tiny ones.
+//! G are the generators of the affine maps. Their third row is zero, and so is that of A, so only the other two are
+//! computed, as six numbers per view. Each number is one tensor over all views. The exponential is then sums and
+//! products of tensors of one shape, which are fused; matrix products would be tens of thousands of tiny ones.
 
 use bilevel::Tensor;
 use bilevel::graph::nn;

@@ -1,10 +1,10 @@
-//! What shares a penalty: every weight its own, all weights of a filter, all of a layer, or all there are.
+//! The sharing of penalties: every weight its own, or one for all weights of a filter, of a layer, or of the network.
 
 use bilevel::{Named, Tree, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What shares a penalty.
+/// The weights that share a penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {

@@ -71,7 +71,7 @@ fn share(layer: &LayerPenalties) -> f64 {
     100.0 * layer.zeros as f64 / layer.count.max(1) as f64
 }
 
-/// The mean penalty over the layers of several λ, where there are two layers or more.
+/// The mean penalty over the layers of several λ, if there are at least two layers.
 pub fn layer_plot(title: &str, found: &[(String, &[LayerPenalties])]) -> Option<Plot> {
     let curve = |(name, layers): &(String, &[LayerPenalties])| -> Series {
         (name.clone(), layers.iter().enumerate().map(|(place, layer)| (place as f64, layer.mean)).collect())

@@ -55,7 +55,7 @@ pub struct L1Regularisation {
     pub hidden: usize,
     /// safetensors file of pretrained weights; empty for the one in the data folder, random for none
     pub weights: String,
-    /// what has a penalty of its own: weight, filter, layer, or one for all
+    /// unit with its own penalty: weight, filter, layer, or one for all
     pub granularity: Granularity,
     /// every penalty at the start, at least 0
     pub start: f64,
@@ -75,7 +75,7 @@ pub struct L1Regularisation {
     pub learning_rate: f64,
     /// steps without a penalty before a run begins, at most: the weights with the least validation loss are kept
     pub warm_up: usize,
-    /// train on the validation pictures too, to see what they are worth there
+    /// train on the validation pictures too, to measure their value as training data
     pub train_on_validation: bool,
 }
 
@@ -103,19 +103,20 @@ impl Default for L1Regularisation {
 
 /// Inner steps of a hypergradient, as in the paper.
 const STEPS: usize = 10;
-/// Inner steps after which an adjoint forgets: those of ten hypergradients. A pretrained network is nearly flat, so that an adjoint that
-/// never forgets goes on to push λ by the gradients of a network that is no longer there, until the penalties kill it.
+/// Inner steps after which an adjoint decays: those of ten hypergradients. A pretrained network is nearly flat, so an
+/// adjoint without decay keeps pushing λ by the gradients of an outdated network, until the penalties destroy it.
 pub const HORIZON: usize = 100;
 
-/// The outer rate for large networks, and how many iterations it takes to grow to that. Penalties that grow fast while the validation
-/// pictures are learned stay large: with 0.01 from the start the adjoint's come to 48 in sum, against a loss of at most log(37) = 3.6, and
-/// the network dies. Once they are learned, a larger rate keeps the validation loss lower.
+/// The outer rate for large networks, and its number of warm-up iterations. Penalties that grow fast while the
+/// validation pictures are learned stay large. With 0.01 from the start the adjoint's sum to 48, against a loss of at
+/// most log(37) = 3.6, and the network collapses. Once they are learned, a larger rate keeps the validation loss lower.
 const LARGE_NETWORK_RATE: f64 = 1e-3;
 const LARGE_NETWORK_WARM_UP: u32 = 500;
 
 impl L1Regularisation {
-    /// EfficientNet-Lite0 on photographs, with the paper's batch and step. Penalties start where all of them together are smaller than the
-    /// loss: its weights sum to 240 000, so that with a start of 1e-4 the least inner loss is that of a network of zeros.
+    /// EfficientNet-Lite0 on photographs, with the paper's batch and step. Penalties start so small that their sum is
+    /// below the loss. Its weights sum to 240 000, so with a start of 1e-4 the least inner loss is that of a network of
+    /// zeros.
     pub fn photographs(pictures: PictureSet) -> Self {
         let (network, learning_rate, warm_up, start) = (Network::EfficientNetLite0, 0.01, 400, 1e-6);
         let (train, validation, second) = (3, 3, 3);
@@ -133,7 +134,7 @@ impl L1Regularisation {
         }
     }
 
-    /// θ after the warm-up on this executor. It does not depend on how λ is shared, nor on what is trained on afterwards.
+    /// θ after the warm-up on this executor. It does not depend on how λ is shared, nor on the later training data.
     pub fn warmed_up(
         &self,
         context: &Context,
@@ -227,7 +228,7 @@ impl L1Regularisation {
         }
     }
 
-    /// The file of pretrained weights, where there is to be one.
+    /// The file of pretrained weights, if it should exist.
     fn weights_file(&self, context: &Context, usual: &str) -> Option<PathBuf> {
         match (self.weights.as_str(), &context.data) {
             ("random", _) | ("", None) => None,
@@ -254,7 +255,7 @@ impl L1Regularisation {
         Ok(with_frozen_statistics(&loaded))
     }
 
-    /// With timm's weights where there are some, else with random ones, which are good for timing only.
+    /// With timm's weights if available, otherwise with random ones, which are useful only for timing.
     fn vit(&self, config: &VitConfig, context: &Context) -> Result<Vit<Variable>> {
         let model = config.build()?;
         match self.vit_weights(context) {
@@ -271,7 +272,7 @@ impl L1Regularisation {
     /// Whose weights the network starts from, in a sentence.
     pub fn provenance(&self, context: &Context) -> String {
         let file = |path: PathBuf| format!("the pretrained weights of {}", path.display());
-        let random = || "random weights, which are good for timing and for nothing else".to_string();
+        let random = || "random weights, which are useful only for timing".to_string();
         match self.network {
             Network::Mlp => "random weights".into(),
             Network::EfficientNetLite0 => self
@@ -282,7 +283,7 @@ impl L1Regularisation {
     }
 }
 
-/// What is done with the ingredients, whatever the model.
+/// A use of the ingredients that is independent of the model.
 trait Use {
     type Made;
     fn apply<M>(self, ingredients: Ingredients<M>) -> Result<Self::Made>
@@ -325,8 +326,8 @@ impl Task for L1Regularisation {
     fn tune(&self, method: &mut AnyMethod, inner: &mut InnerLoop) {
         if let AnyMethod::LangevinAdjoint(adjoint) = method {
             adjoint.horizon = HORIZON;
-            // The weights of a large network shrink under their penalties for as long as a run lasts, its curvature grows, and at some
-            // time the inner step is too large for it.
+            // The weights of a large network shrink under their penalties throughout a run. Its curvature grows, and
+            // eventually the inner step is too large for it.
             inner.shrink = self.network != Network::Mlp;
         }
     }

@@ -3,7 +3,7 @@
 //!   L_T = cross entropy of a batch of training pictures + Σⱼ λⱼ·|θⱼ|,   λ ≥ 0
 //!   f   = cross entropy of a batch of validation pictures
 //!
-//! Before λ is learned, the model is trained without it, and the θ with the least validation loss is where a run starts.
+//! Before λ is learned, the model is trained without it, and a run starts at the θ with the least validation loss.
 
 use super::Granularity;
 use crate::photographs::{Parts, batch_of, error, joined, pixels};
@@ -35,7 +35,7 @@ pub const HELD: &str = "weights held at 0 in %";
 /// Logits of pictures.
 pub(super) type Forward<M> = Arc<dyn Fn(&<M as Tree>::With<Tensor>, Tensor) -> Tensor + Send + Sync>;
 
-/// Everything the problem is made of but λ.
+/// All parts of the problem except λ.
 pub(super) struct Ingredients<M: Tree> {
     pub model: M,
     pub forward: Forward<M>,
@@ -49,7 +49,7 @@ impl<M> Ingredients<M>
 where
     M: TreeOf<Variable> + Clone + Send + Sync + 'static,
 {
-    /// With the validation pictures among the training pictures as well.
+    /// Adds the validation pictures to the training pictures.
     pub fn trained_on_both(mut self) -> Result<Self> {
         self.parts.train = joined(&self.parts.train, &self.parts.validation)?;
         Ok(self)
@@ -147,7 +147,7 @@ where
     /// The parts that hold pictures, with their names; a second validation set may be empty.
     fn parts_in_use(&self) -> Vec<(&'static str, &LabelledImages)> {
         let Parts { train, validation, second, test } = &self.parts;
-        // Without pictures of its own, the second validation set is the first.
+        // Without separate pictures, the second validation set is the first.
         let second = if second.count() == 0 { validation } else { second };
         vec![("train", train), ("validation", validation), ("second", second), ("test", test)]
     }
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A perceptron without corners, and weights away from 0, where |θ| has one.
+    /// A perceptron without kinks, with weights away from 0, the kink of |θ|.
     fn smooth_perceptron() -> Ingredients<Mlp<Variable>> {
         let model = MlpConfig::tanh([192, 3, 3]).build().unwrap();
         let Ingredients { parts, normalisation, batch, dtype, .. } = small_efficientnet();

@@ -183,7 +183,7 @@ impl SmallPictures {
         self == SmallPictures::Digits || data.is_some_and(|data| data.join(self.folder()).is_dir())
     }
 
-    /// That they cannot, and how to get them.
+    /// The error for missing pictures, which explains how to get them.
     pub fn missing(self, data: Option<&Path>) -> Error {
         let folder = self.folder();
         let place = match data {
@@ -215,7 +215,7 @@ impl SmallPictures {
 
 impl Task for LearnedLoss {
     const NAME: &'static str = "learned-loss";
-    const SUMMARY: &'static str = "the eight coefficients of a loss, by the cross entropy of what is trained with it";
+    const SUMMARY: &'static str = "the eight coefficients of a loss, by the cross entropy of a model trained with it";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         self.check()?;
@@ -274,7 +274,7 @@ impl Task for LearnedLoss {
             return vec![];
         };
         let first = self.first.coefficients(self.classes());
-        let losses = [("where λ started".to_string(), first), ("learned".to_string(), found)];
+        let losses = [("start of λ".to_string(), first), ("learned".to_string(), found)];
         vec![
             Section::Plot(loss_plot("The learned loss", self.classes(), &losses)),
             Section::Table(loss_table(self.classes(), &losses)),
@@ -287,15 +287,15 @@ fn decayed<M: TreeOf<Variable>>(model: M, decay: f64) -> Result<M> {
     model.try_map_named(|_, leaf| Ok(if leaf.is_trained() { leaf.clone().weight_decay(decay) } else { leaf.clone() }))
 }
 
-/// The loss where the right class has this probability and all others share the rest.
+/// The loss if the right class has this probability and all others share the rest.
 fn along(coefficients: &[f64; COEFFICIENTS], classes: usize, p: f64) -> f64 {
     let mut probabilities = vec![(1.0 - p) / (classes.max(2) - 1) as f64; classes];
     probabilities[0] = p;
     value(coefficients, &probabilities, 0)
 }
 
-/// Losses over the probability of the right class, with that of all others shared among them, beside cross entropy. All are moved to 0
-/// where the probability is 1, as a constant changes nothing.
+/// Losses over the probability of the right class, with that of all others shared among them, with cross entropy for
+/// comparison. All are shifted to 0 at the probability 1, because a constant has no effect.
 pub fn loss_plot(title: &str, classes: usize, losses: &[(String, [f64; COEFFICIENTS])]) -> Plot {
     let places = || (3..=100).map(|place| f64::from(place) / 100.0);
     let curve = |(name, coefficients): &(String, [f64; COEFFICIENTS])| -> Series {

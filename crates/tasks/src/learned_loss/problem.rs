@@ -36,7 +36,7 @@ pub(super) struct Parts {
     pub test: LabelledImages,
 }
 
-/// Everything the problem is made of.
+/// All parts of the problem.
 pub(super) struct Ingredients<M: Tree> {
     pub model: M,
     pub forward: Forward<M>,
@@ -73,8 +73,8 @@ where
             }
             let probabilities = softmax(logits, 1);
             let loss = polynomial(lambda.coefficients, probabilities, one_hot(y, classes, dtype));
-            // Convex in the probabilities where λ starts, and not far from there: that is where the model ends for a Gauss-Newton
-            // product.
+            // Convex in the probabilities near the start of λ, so a Gauss-Newton product treats these as the outputs of
+            // the model.
             convex_in(loss, &[probabilities])
         });
         let logits = forward.clone();

@@ -3,8 +3,8 @@
 //!   L_T = (Σ sigmoid(λᵢ)·ℓᵢ over doubtful rows + Σ ℓ over trusted training rows)/n + decay·‖θ‖²,   f = mean ℓ of trusted validation rows
 //!
 //! ℓ is the cross entropy of a linear model, n the number of both. Trusted rows are divided in half; doubtful rows are in every training, so
-//! that λ fits any division of the trusted ones. By the evidence, a weight is what it has to be in a likelihood that sums to 1: the logits of
-//! row i are multiplied by sigmoid(λᵢ).
+//! that λ fits any division of the trusted ones. By the evidence, a weight enters a likelihood that sums to 1: the
+//! logits of row i are multiplied by sigmoid(λᵢ).
 
 mod pretrained;
 
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// Classes of all sources.
 const CLASSES: usize = 10;
 
-/// Where rows come from, from `--data`.
+/// The source of the rows, in `--data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoisySource {

@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub labels: HumanLabels,
 }
 
-/// The first images of CIFAR-10 from the data folder. A study asks for them many times in a row.
+/// The first images of CIFAR-10 from the data folder. A study uses them many times in a row.
 pub(super) fn cifar(data: &Path) -> Result<Arc<Seen>> {
     static LAST: Kept<Seen> = Kept::new(1);
     LAST.get(data.display().to_string(), || seen(data))
@@ -46,7 +46,7 @@ fn seen(data: &Path) -> Result<Seen> {
         worst: first(&labels.worst),
     };
     if labels.clean != images.labels[..count] {
-        return Err(Error::other("the labels of CIFAR-10N are not those of the images; fetch both files anew"));
+        return Err(Error::other("the labels of CIFAR-10N are not those of the images; fetch both files again"));
     }
     Ok(Seen { width: WIDTH, features, labels })
 }

@@ -5,7 +5,7 @@
 //!   φ² ← φ² + ‖r‖²,   v ← v − r/φ,   until ‖r‖ ≤ ε,   r = H·v − f_θ        from φ = 1/γ in every hypergradient
 //!   α² ← α² + ‖D‖²,   h = D/α,   D = f_λ − vᵀ·C                              α from 1 on, kept
 //!
-//! θ, v and α² are kept from one hypergradient to the next. ****Also prescribes the step of λ: h is that step**, for an
+//! θ, v and α² are kept from one hypergradient to the next. **Also prescribes the step of λ: h is that step**, for an
 //! outer optimizer with plain steps at rate 1; the hypergradient itself is α·h. γ is the largest possible step; the
 //! published method also starts from 1 over a number, and converges for every choice. Training and the solve end after
 //! at most T and i steps. The published loops check the residual before every step, and these after every ten, so they

@@ -100,8 +100,8 @@ impl Method for Evidence {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if !problem.judged_by_evidence {
-            let reason = "it judges λ by the evidence of the training rows, and this problem by an outer loss; build the problem \
-                          with .evidence() instead of .outer(…), and with a normalised prior in its inner loss";
+            let reason = "it judges λ by the evidence of the training rows, but this problem has an outer loss; build \
+                 the problem with .evidence() instead of .outer(…), and with a normalised prior in its inner loss";
             return not_applicable(self.name(), reason);
         }
         if problem.starts_from_lambda() {

@@ -89,8 +89,8 @@ impl Method for Pes {
     /// It takes no derivative with respect to λ, so there need not be any.
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
-            let reason = "it continues where the last window ended, but here training starts from λ for every \
-                          hypergradient; use es, whose only window is the whole training";
+            let reason = "it continues from the last window, but here training starts from λ for every hypergradient; \
+                use es, whose only window is the whole training";
             return not_applicable(self.name(), reason);
         }
         must_have_outer_loss(self.name(), problem)

@@ -49,7 +49,7 @@ impl Method for Reptile {
         if starts_at_copies_of_lambda(problem)? {
             return Ok(());
         }
-        let reason = "it learns where θ starts, so λ must be θ⁰ itself, or θ⁰ copies of it; give the problem \
+        let reason = "it learns the start of θ, so λ must be θ⁰ itself, or θ⁰ copies of it; give the problem \
                       .start(|_, l| l.clone()), or use rmd, which differentiates through any start";
         not_applicable(self.name(), reason)
     }

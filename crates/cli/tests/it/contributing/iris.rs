@@ -6,7 +6,7 @@ use crate::registry::{Access, Dataset};
 use crate::table::Table;
 use std::path::Path;
 
-/// Where it comes from.
+/// Its name, licence, source and files.
 pub const DATASET: Dataset = Dataset {
     name: "iris",
     summary: "species of flowers, 150 rows of 4 numbers",

@@ -29,7 +29,7 @@ impl MaxoutConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0.
+    /// If a size is 0.
     pub fn build(&self) -> Result<Maxout<Variable>> {
         let MaxoutConfig { inputs, outputs, pieces } = *self;
         sizes("Maxout", &[("inputs", inputs), ("outputs", outputs), ("pieces", pieces)])?;

@@ -1,6 +1,6 @@
 //! T1–T2: one hypergradient from the end of training, with the inner Hessian taken for the identity.
 //!
-//!   h = f_λ − γ·f_θᵀ·C   where training ends
+//!   h = f_λ − γ·f_θᵀ·C   at the end of training
 //!
 //! Biased wherever the Hessian is not the identity divided by γ (Luketina and others, 2016).
 

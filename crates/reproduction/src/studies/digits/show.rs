@@ -214,9 +214,10 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
 fn introduction(outcome: &Outcome) -> String {
     let scale = &outcome.scale;
     format!(
-        "A linear classifier is trained on {} digits, with a penalty exp(λ)·w² on each of its 640 parameters w. Three choices \
-         of λ are compared: no penalty; one λ for all parameters, the best of {} by the loss on 599 validation digits; and one \
-         λ per parameter, learned by following the derivative of that loss through training. All are scored on 599 test \
+        "A linear classifier is trained on {} digits, with a penalty exp(λ)·w² on each of its 640 parameters w. Three \
+        choices of λ are compared. The first has no penalty. The second has one λ for all parameters, the best of {} \
+        by the loss on 599 validation digits. The third has one λ per parameter, learned by the derivative of that \
+        loss through training. All are scored on 599 test \
          digits.\n\n\
          Each method starts from the best shared λ, as one would in practice. All have the same inner loop of {} steps and \
          the same budget of {} gradients for their hypergradients (a Hessian or mixed product counts as two). With every λ \
@@ -234,8 +235,8 @@ fn introduction(outcome: &Outcome) -> String {
 
 fn on_the_way() -> String {
     "Losses at the current parameters of each run. Bands are one standard deviation over the splits; dashed lines are \
-     the classifiers without learned weights. A method sees the validation digits only: where the test loss rises \
-     while the validation loss still falls, λ overfits the validation digits."
+     the classifiers without learned weights. A method uses only the validation digits: if the test loss rises while \
+     the validation loss still falls, λ overfits the validation digits."
         .into()
 }
 

@@ -58,7 +58,8 @@ impl Setup {
         };
         match &plan.data {
             None => Some(format!(
-                "it reads {name}: say where with --data DIR; 'bilevel data fetch {name}' gets it, or says how"
+                "it reads {name}: give its folder with --data DIR; 'bilevel data fetch {name}' downloads it, or \
+                explains how"
             )),
             Some(data) if !data.join(name).exists() => {
                 Some(format!("{name} is not among the data; 'bilevel data fetch {name}' gets it, or says how"))
@@ -167,7 +168,7 @@ mod tests {
             let why: Vec<&Verdict> = rows.map(|row| &row.verdict).collect();
             assert!(!why.is_empty() && why.iter().all(|why| matches!(why, Verdict::NotRun(why) if why.contains(how))));
         };
-        not_run("tiny ImageNet", "say where with --data DIR; 'bilevel data fetch tiny-imagenet' gets it");
+        not_run("tiny ImageNet", "give its folder with --data DIR; 'bilevel data fetch tiny-imagenet' downloads it");
         not_run("miniImageNet", "'bilevel data fetch mini-imagenet'");
         not_run("tieredImageNet", "'bilevel data fetch tiered-imagenet'");
         let elsewhere = Plan { data: Some("no/such/folder".into()), ..plan };

@@ -127,8 +127,9 @@ fn verdict(plan: &Plan, outcome: &Outcome, all: &[Outcome]) -> Verdict {
             return Verdict::NotReproduced("the paper has it above MAML, of which there is no result here".into());
         };
         let why = format!(
-            "the paper has it above MAML, which comes to {best:.1} here. {}. The printed recursion leaves out the contraction by the curvature \
-             and has a Taylor term in its place, and with batch norms the inner step times the curvature is far above 1",
+            "the paper has it above MAML, which reaches {best:.1} here. {}. The printed recursion replaces the \
+            contraction by the curvature with a Taylor term, and with batch norms the inner step times the curvature \
+            is far above 1",
             unequal(outcome, maml)
         );
         return Verdict::when(ours > best, why);
@@ -145,7 +146,8 @@ fn verdict(plan: &Plan, outcome: &Outcome, all: &[Outcome]) -> Verdict {
         return Verdict::Better;
     }
     let why = format!(
-        "{:.1} points below what is published, after {iterations} iterations of {} tasks, where the publication has tens of thousands",
+        "{:.1} points below the published number, after {iterations} iterations of {} tasks; the publication has tens \
+        of thousands",
         held - ours,
         entry.task.tasks
     );

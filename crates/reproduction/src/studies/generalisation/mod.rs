@@ -82,7 +82,7 @@ impl Study for Generalisation {
         rows.extend(tally.rows());
         said.push(tally.sentence(all.len()));
         if !plan.is_quick() && plan.data.is_none() {
-            said.push("All but the digits need files: say where they are with --data DIR.".into());
+            said.push("All but the digits need files: give their folder with --data DIR.".into());
         }
         Ok(Findings { rows, tables, said, ..Findings::default() })
     }

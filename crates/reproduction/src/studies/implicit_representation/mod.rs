@@ -241,7 +241,8 @@ impl Experiment {
         let there = source.is_empty() || plan.data.as_ref().is_some_and(|data| data.join(source).exists());
         (!there).then(|| {
             format!(
-                "{source} is not there; get it with 'bilevel data fetch {source}' and say where it is with --data DIR"
+                "{source} is missing; download it with 'bilevel data fetch {source}' and give its folder with --data \
+                DIR"
             )
         })
     }
@@ -256,7 +257,7 @@ impl Study for ImplicitRepresentationStudy {
     }
 
     fn title(&self) -> &str {
-        "Where networks start that represent images and scenes"
+        "Initialisations of networks that represent images and scenes"
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {

@@ -78,7 +78,7 @@ impl Study for Truth {
     }
 
     fn title(&self) -> &str {
-        "Beyond the paper: every method against known hypergradients, and where none exists"
+        "Beyond the paper: every method against known hypergradients, and problems without one"
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
