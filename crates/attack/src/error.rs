@@ -1,4 +1,4 @@
-//! Why an attack cannot continue, said so that a person can act on it.
+//! Errors that end an attack, each with a remedy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

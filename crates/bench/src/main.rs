@@ -58,7 +58,7 @@ fn run(command: Command) -> error::Result<bool> {
             compare::run(&compare::Plan { cases, threads, reps: reps as usize, rounds, floor }, &peers)?;
         }
         Command::Cuda { cases, precision, reps, show, iterations, peer } => {
-            // A billion parameters only when asked for, and a long run of the first case alone.
+            // A billion parameters only on request, and a long run of the first case alone.
             let usual = if iterations.is_some() { &gpu::NAMES[..1] } else { &gpu::NAMES[..gpu::USUAL] };
             let cases = chosen(cases, usual);
             let precisions = precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]);

@@ -87,7 +87,7 @@ pub enum CliError {
         /// The effect of moving it away; may be empty.
         then: &'static str,
     },
-    /// A run to resume is past the last iteration asked for.
+    /// A run to resume is past the last requested iteration.
     #[error(
         "{} has already done {done} iterations, so --iterations {asked} leaves nothing to do; ask for more than {done}",
         path.display()

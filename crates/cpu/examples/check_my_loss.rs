@@ -6,7 +6,7 @@
 use bilevel_cpu::Cpu;
 use bilevel_graph::{Array, CheckReport, DType, GradientCheck, Graph, Result, Tensor, nn};
 
-/// A data weight for each example: λ says how much an example counts, θ is a linear classifier.
+/// A data weight for each example: λ weights the examples, θ is a linear classifier.
 fn weighted(lambda: Tensor, theta: Tensor, x: Tensor, labels: Tensor) -> Tensor {
     let rows = nn::cross_entropy_rows(x.matmul(theta), labels);
     (nn::softmax(lambda, 0) * rows).sum_all()

@@ -1,4 +1,4 @@
-//! Trains a small network and looks at its curvature: `cargo run --release -p bilevel-cpu --example mlp_hessian`
+//! Trains a small network and measures its curvature: `cargo run --release -p bilevel-cpu --example mlp_hessian`
 //!
 //! Training is one program whose loop carries the parameters: a hundred steps are one call. A second program gives the
 //! Hessian product ∂²L/∂θ²·v; applied again and again to its own result it finds the largest curvature.

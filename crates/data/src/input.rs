@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest dictionary an xz stream may ask for, in KiB; `xz -9` uses 64 MiB.
+/// The largest dictionary of an xz stream, in KiB; `xz -9` uses 64 MiB.
 const XZ_MEMORY: u32 = (128 << 20) / 1024;
 /// Bytes needed to recognise the compression.
 const MAGIC: usize = 6;

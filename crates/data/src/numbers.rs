@@ -99,7 +99,7 @@ impl Numbers {
         every!(&self.elements, values => values.iter().map(|value| *value as f64).collect())
     }
 
-    /// An array for a problem. Floats are rounded to the type asked for; integers must
+    /// An array for a problem. Floats are rounded to the requested type; integers must
     /// be whole numbers that fit into 32 bits.
     pub fn to_array(&self, dtype: DType) -> Result<Array> {
         if let (Elements::F32(values), DType::F32) = (&self.elements, dtype) {

@@ -207,7 +207,7 @@ impl Array {
     /// assert_eq!(a.to_f64(), [0.0, 3.0]);
     /// ```
     ///
-    /// An executor trusts that an array has as many elements as its shape says, so none can be added or taken away:
+    /// Executors rely on the number of elements of a shape, so none can be added or removed:
     ///
     /// ```compile_fail
     /// use bilevel_graph::{Array, DType, Data};

@@ -44,7 +44,7 @@ pub enum ErrorKind {
     },
     /// A program has no input, output or carry of this name.
     UnknownName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The names there are.
         known: Vec<String>,
@@ -54,7 +54,7 @@ pub enum ErrorKind {
         /// The name.
         name: String,
     },
-    /// A run was asked for before this input was set.
+    /// A run was started before this input was set.
     MissingInput {
         /// Its name.
         name: String,
@@ -75,16 +75,16 @@ pub enum ErrorKind {
     },
     /// The number of elements does not fill the shape.
     WrongLength {
-        /// The shape asked for.
+        /// The requested shape.
         shape: Vec<usize>,
         /// Elements given.
         found: usize,
     },
     /// A stretch of bytes that goes beyond the end of a buffer.
     BeyondBuffer {
-        /// The first byte asked for.
+        /// The first requested byte.
         first: usize,
-        /// The byte after the last asked for.
+        /// The byte after the last requested one.
         end: usize,
         /// Bytes of the buffer.
         bytes: usize,
@@ -98,7 +98,7 @@ pub enum ErrorKind {
     },
     /// A step number that the step input, an i32, cannot hold.
     StepTooLarge {
-        /// The largest step number asked for.
+        /// The largest requested step number.
         step: u32,
     },
     /// An index outside its axis met at run time.
@@ -131,13 +131,13 @@ pub enum ErrorKind {
         /// The name that it is bound to already.
         other: String,
     },
-    /// A buffer was asked for while a run was using it.
+    /// A buffer was accessed while a run was using it.
     BufferBusy,
     /// A buffer was read that a failed run should have filled.
     RunFailed,
     /// Memory that is not there.
     OutOfMemory {
-        /// Bytes asked for.
+        /// The requested bytes.
         needed: u64,
         /// Free bytes, if known.
         free: Option<u64>,

@@ -76,7 +76,7 @@ impl<A: Element, D: Dimension> From<ndarray::Array<A, D>> for Array {
     }
 }
 
-/// Copies the elements in row-major order, whatever their strides.
+/// Copies the elements in row-major order, for any strides.
 impl<A: Element, S: ndarray::Data<Elem = A>, D: Dimension> From<&ArrayBase<S, D>> for Array {
     fn from(array: &ArrayBase<S, D>) -> Self {
         Array::whole(array.shape().to_vec(), A::data(array.iter().copied().collect()))

@@ -70,7 +70,7 @@ pub(crate) fn wrap(text: &str, size: f64, weight: Weight, room: f64, most: usize
                 *line += word;
             }
             Some(line) if full => {
-                // One word too many makes the last line too long, so that it ends in an ellipsis.
+                // With one word too many the last line ends in an ellipsis.
                 *line += " ";
                 *line += word;
                 break;

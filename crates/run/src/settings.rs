@@ -61,7 +61,7 @@ impl Settings {
         self.0.get(key)
     }
 
-    /// Another value for a key that is there; a key that is not there stays so.
+    /// Replaces the value of an existing key; a missing key stays missing.
     pub fn set(&mut self, key: &str, value: impl Into<Value>) {
         if let Some(place) = self.0.get_mut(key) {
             *place = value.into();

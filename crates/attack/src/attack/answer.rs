@@ -79,7 +79,7 @@ impl Answer {
             return vec![format!("panicked: {}", line.escape_debug())];
         }
         match (self.code(), self.status.signal()) {
-            // As Ctrl-C ends whatever has nothing to tidy up.
+            // As Ctrl-C ends work that has nothing to clean up.
             (None, Some(INTERRUPT)) if self.interrupted => return faults,
             (None, signal) => return vec![format!("was ended by signal {}", signal.unwrap_or(0))],
             (Some(INTERRUPTED), _) if self.interrupted => {}

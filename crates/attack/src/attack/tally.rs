@@ -39,7 +39,7 @@ impl Tally {
         Tally { counts: BTreeMap::new(), command }
     }
 
-    /// Counts a case. The answer is a line for each thing that failed, and one that says how to try it again.
+    /// Counts a case. Returns a line for each failure, and one with the command that repeats it.
     pub fn count(&mut self, part: Part, seed: u64, tried: &Tried) -> Vec<String> {
         let (cases, failed) = self.counts.entry((part, tried.what.clone())).or_default();
         *cases += 1;

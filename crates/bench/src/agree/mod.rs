@@ -155,7 +155,7 @@ impl Comparison {
         Ok(Row { case, about: task.about.into(), parameters, dtype, apart, explained: None })
     }
 
-    /// Whether f64 explains every f32 difference above the goal, and sentences that say how.
+    /// Whether f64 explains every f32 difference above the goal, and sentences that explain it.
     fn explained(
         &self,
         known: &Known,

@@ -1,4 +1,4 @@
-//! A checkpoint as a file, written and read as a stream: whatever the size of the state, the host holds one chunk of it.
+//! A checkpoint as a file, written and read as a stream: for a state of any size, the host holds one chunk of it.
 //!
 //!   8 bytes   "BILEVEL" and a zero
 //!   4 bytes   format version
@@ -201,7 +201,7 @@ struct Place {
 }
 
 impl Opened<File> {
-    /// Opens one file. Never panics, whatever is in it.
+    /// Opens one file. Never panics on any content.
     pub fn file(path: &Path) -> Result<Self> {
         let failed = |error: io::Error| CheckpointError::io("read", path, error);
         // Before opening: to open a pipe may wait for ever.
@@ -398,7 +398,7 @@ fn failed(error: io::Error) -> CheckpointError {
 
 /// Returns true if every element, in machine order, is finite.
 fn all_finite(bytes: &[u8], dtype: DType) -> bool {
-    // A chunk has the length asked for, so none is left out.
+    // A chunk has the requested length, so none is left out.
     let four = |b: &[u8]| <[u8; 4]>::try_from(b).is_ok_and(|b| f32::from_ne_bytes(b).is_finite());
     let eight = |b: &[u8]| <[u8; 8]>::try_from(b).is_ok_and(|b| f64::from_ne_bytes(b).is_finite());
     match dtype {

@@ -1,4 +1,4 @@
-//! A checkpoint that was read, to be looked at.
+//! A checkpoint that was read, for inspection.
 
 pub(crate) mod error;
 pub(crate) mod file;
@@ -92,7 +92,7 @@ impl Checkpoint {
         self.header.last.as_ref()
     }
 
-    /// Reads one file. Never panics, whatever is in it.
+    /// Reads one file. Never panics on any content.
     ///
     /// ```
     /// use bilevel::checkpoints::{Checkpoint, CheckpointError};
@@ -127,7 +127,7 @@ impl Checkpoint {
         written.map(|()| bytes).map_err(|error| CheckpointError::damaged(error.to_string()))
     }
 
-    /// From the bytes of a file. Never panics, whatever they are.
+    /// From the bytes of a file. Never panics on any bytes.
     ///
     /// ```
     /// use bilevel::checkpoints::{Checkpoint, CheckpointError};

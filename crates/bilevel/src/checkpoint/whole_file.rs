@@ -221,7 +221,7 @@ fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
             let file = File::open(entry.path()).ok()?;
             Some(matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
         };
-        // A link is not a file of ours, whatever it is called; opening a pipe would wait for ever.
+        // A link of any name is not a file of ours; opening a pipe would wait for ever.
         if entry.file_type()?.is_file() && written_now() == Some(true) {
             continue;
         }

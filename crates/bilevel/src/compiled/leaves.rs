@@ -6,7 +6,7 @@ use bilevel_graph::{Array, Buffer, Executor, Meta};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-/// The leaves of λ, of θ, or of whatever has their shapes: buffers of one executor, in the order of the tree.
+/// The leaves of λ, of θ, or of values in their shapes: buffers of one executor, in the order of the tree.
 ///
 /// A clone is another handle to the same memory; [`duplicate`](Self::duplicate) makes a copy.
 ///

@@ -1,4 +1,4 @@
-//! A compiled program of a problem: bound to the data once, and to λ, θ and whatever else it works on by name.
+//! A compiled program of a problem: bound to the data once, and to λ, θ and its other values by name.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
@@ -340,7 +340,7 @@ fn count(prefix: &str, wanted: usize, given: usize) -> Result<()> {
     Err(Error::LeafCount { what: format!("the group '{prefix}'"), found: given, expected: wanted })
 }
 
-/// The places of a group; a group or a member that the program does not have is an error that says so.
+/// The places of a group; a missing group or member is an error.
 fn whole<'a>(
     groups: &'a Groups,
     prefix: &'a str,

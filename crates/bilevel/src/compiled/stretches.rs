@@ -1,4 +1,4 @@
-//! Long loops cut into stretches, between which a stop signal is looked at.
+//! Long loops divided into stretches, between which a stop signal is checked.
 //!
 //! A hypergradient may take many thousand steps in one call, too long to wait for after Ctrl-C. A stretch becomes
 //! longer while it takes less than [`STRETCH`], or than [`SHARES`] times the fixed cost of a call. So a program whose
@@ -30,7 +30,7 @@ enum Pace {
     Goal(Duration),
 }
 
-/// How many steps of a program are run without a look at the signal.
+/// The number of steps of a program between checks of the signal.
 pub(crate) struct Stretches {
     signal: StopSignal,
     /// The ranks that take these stretches together.

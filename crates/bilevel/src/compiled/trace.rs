@@ -220,7 +220,7 @@ impl<'g> Trace<'g> {
         })
     }
 
-    /// The inner step of each leaf of θ: γ, or this many times γ as the leaf says.
+    /// The inner step of each leaf of θ: γ times the rate of the leaf.
     pub fn steps(&self) -> Vec<Tensor> {
         let one = |(_, variable): &(String, Variable)| match variable.rate {
             1.0 => self.gamma,

@@ -93,8 +93,8 @@ pub struct BaselineRow {
 pub struct Baselines {
     /// The part whose rows judge: test rows, or held-out rows if there are none, or validation rows.
     pub part: Part,
-    /// The learned λ first; then one tuned value, no λ if the leaves say which that is, and both on all rows if λ does not belong to single
-    /// rows.
+    /// The learned λ first; then one tuned value, no λ if the leaves define it, and both on all rows if λ does not
+    /// belong to single rows.
     pub rows: Vec<BaselineRow>,
     /// The tuned value of each leaf.
     pub tuned: Vec<(String, f64)>,

@@ -158,7 +158,7 @@ impl AnyProblem {
     }
 
     /// The same problem with this share of the validation rows held out, as a seed decides, unless some are already: see
-    /// [`Rows::holding_out`]. A problem without tables stays as it is.
+    /// [`Rows::holding_out`]. A problem without tables is unchanged.
     ///
     /// ```
     /// use bilevel::splits::{Part, Rows};

@@ -134,7 +134,7 @@ pub enum Warning {
         /// A step below which it would not be above 0, if one was found.
         calm: Option<f64>,
     },
-    /// Minibatches heat the chain, so that it samples at a higher temperature than was asked for.
+    /// Minibatches heat the chain, so that it samples at a higher temperature than configured.
     MinibatchHeat {
         /// The heat that they add, as a share of the temperature.
         share: f64,

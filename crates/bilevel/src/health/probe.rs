@@ -93,7 +93,7 @@ impl PreparedMethod {
         self.start(state, key)?;
         let before = self.estimator.inner_loss(state, key)?;
         let mut found = match self.estimate_only(state, key, gamma) {
-            // A θ that is lost explains whatever the method met after it.
+            // A θ that is lost explains all later errors of the method.
             Err(Error::Diverged { .. }) if !LazyNorm::new(self.session.executor()).of(&state.theta)?.is_finite() => {
                 let (seen, cause) = lost_theta(self.method);
                 return Err(Error::Diverged { seen, cause });

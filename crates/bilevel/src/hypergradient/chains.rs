@@ -91,7 +91,7 @@ impl<M: Method> Method for Chains<M> {
         Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
     }
 
-    // Chains are diagnosed as one method, whatever the method they run does when it is prepared alone.
+    // Chains are diagnosed as one method, independently of the diagnosis of their method alone.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor, inner: &InnerLoop) -> Result<PreparedMethod> {
         self.prepare_in(&Session::new(problem, executor)?, inner)
     }

@@ -30,7 +30,7 @@ pub enum Condition {
     SameLosses,
     /// The condition of the inner loss is at most [`WELL_CONDITIONED`].
     WellConditioned,
-    /// θ has at most [`FEW_PARAMETERS`] numbers, so that a method can look at each.
+    /// θ has at most [`FEW_PARAMETERS`] numbers, so that a method can enumerate them.
     FewParameters,
 }
 

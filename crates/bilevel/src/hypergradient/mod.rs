@@ -136,11 +136,11 @@ pub trait Method: std::fmt::Debug + Send + Sync {
 
 /// A method compiled for one problem and one inner loop.
 pub trait Estimator: Send {
-    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta` with steps of γ; leaves the inner loop's last θ,
-    /// and whatever the method keeps warm, in the state. The same state, key and γ give the same result, to the bit. After an
-    /// error, do not rely on the state.
+    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta` with steps of γ; leaves the inner
+    /// loop's last θ, and the method's memory, in the state. The same state, key and γ give the same result, to the
+    /// bit. After an error, do not rely on the state.
     ///
-    /// If θ starts from λ, every call starts there, whatever `state.theta` is.
+    /// If θ starts from λ, every call starts there and ignores `state.theta`.
     fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient>;
 
     /// Resets θ to a cold start, in every part of the state.

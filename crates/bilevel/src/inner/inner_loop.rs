@@ -125,7 +125,8 @@ impl InnerLoop {
         require(self.optimizer == InnerOptimizer::Sgd || !self.is_noisy(), "temperature", self.temperature, must)
     }
 
-    /// Refuses numbers outside their range, and whatever the method declares that it cannot use ([`LoopUse`](crate::methods::LoopUse)).
+    /// Refuses numbers outside their range, and settings that the method declares unusable
+    /// ([`LoopUse`](crate::methods::LoopUse)).
     ///
     /// ```
     /// use bilevel::InnerLoop;

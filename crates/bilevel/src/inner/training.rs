@@ -61,7 +61,7 @@ pub struct Trained<T: Tree> {
     pub outer_loss: f64,
     /// The problem's measures there, by name.
     pub measures: Named<f64>,
-    /// Numbers of steps, from 1, each with the inner loss at the θ it started from: those asked for with
+    /// Numbers of steps, from 1, each with the inner loss at the θ it started from: those requested with
     /// [`record_every`](Training::record_every).
     pub losses: Vec<(u32, f64)>,
 }
@@ -136,7 +136,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Starts from this θ, whatever the problem says.
+    /// Starts from this θ instead of the problem's.
     pub fn theta(mut self, theta: &'p T::With<Array>) -> Self {
         self.theta = Some(theta);
         self

@@ -135,7 +135,7 @@ impl Aim {
     }
 }
 
-/// How a measure has gone that patience looks at.
+/// The progress of the measure that patience follows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Followed {
     pub aim: Aim,

@@ -79,7 +79,7 @@ pub struct Beginning {
     pub notes: Vec<String>,
 }
 
-/// Something that is told how a run goes, and may end it.
+/// An observer of a run's events, which may end the run.
 ///
 /// ```
 /// use bilevel::State;

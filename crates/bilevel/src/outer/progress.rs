@@ -35,7 +35,7 @@ pub(crate) struct Numbers {
     pub mark: Option<f64>,
     /// Iterations since the mark was set.
     pub since_best: u32,
-    /// The measure that patience looks at.
+    /// The measure that patience follows.
     pub followed: Option<Followed>,
     /// The state of the guard.
     pub watched: Option<Watched>,

@@ -1,4 +1,4 @@
-//! One line of text that says how a run goes.
+//! One line of text with the progress of a run.
 
 use crate::compiled::state::State;
 use crate::outer::observer::{Beginning, Iteration, Observer};

@@ -105,7 +105,7 @@ fn slot_name(number: usize) -> String {
 }
 
 impl OuterStep {
-    /// Compiles the step for a memory to look at that is like this one.
+    /// Compiles the step for checking a memory like this one.
     pub fn new(session: &Session, optimizer: &dyn Optimizer, clip: Option<f64>, kept: &Leaves) -> Result<Self> {
         let problem = session.problem();
         let dtype = problem.dtype;

@@ -43,7 +43,7 @@ pub enum StopReason {
     Guard,
     /// The [`StopSignal`] was set, by Ctrl-C for instance.
     Signal,
-    /// An observer asked for it, for this reason.
+    /// An observer requested it, for this reason.
     Observer(String),
     /// A number ran away; the outcome holds the last good state, if the run held one to [fall back](crate::Driver::fall_back) on.
     Diverged(Diagnosis),

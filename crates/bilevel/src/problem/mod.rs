@@ -259,14 +259,14 @@ where
         self
     }
 
-    /// Rounds the operands of all matrix products and convolutions to this precision, in both losses and in whatever is
+    /// Rounds the operands of all matrix products and convolutions to this precision, in both losses and in everything
     /// derived from them; see [`Problem::in_precision`].
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
     }
 
-    /// Adds a data set that the losses can ask for by name. Floats are converted to the problem's type.
+    /// Adds a data set that the losses can read by name. Floats are converted to the problem's type.
     pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
         let name = name.into();
         self.name_data(&name);
@@ -378,7 +378,7 @@ where
         self
     }
 
-    /// Says which rows of the data belong to which class, so that a loss can draw episodes by this name: see
+    /// Divides rows of the data into classes, so that a loss can draw episodes by this name: see
     /// [`Scope::shots`].
     pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
         let name = name.into();
@@ -460,7 +460,8 @@ where
         self
     }
 
-    /// A number worth knowing that no method uses, such as the loss on test data: see [`Evaluator`](crate::training::Evaluator).
+    /// A number to report that no method uses, such as the loss on test data: see
+    /// [`Evaluator`](crate::training::Evaluator).
     pub fn measure(
         mut self,
         name: impl Into<String>,

@@ -69,7 +69,7 @@ pub fn load_arrays_where(path: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) 
         SafeTensors::deserialize(&bytes).map_err(|e| unreadable(format!("it is not a safetensors file ({e})")))?;
     let mut all = vec![];
     for (name, view) in file.iter().filter(|(name, _)| wanted(name)) {
-        // A chunk has the length asked for, so the copy is whole.
+        // A chunk has the requested length, so the copy is whole.
         let four = view.data().chunks_exact(4).map(|c| <[u8; 4]>::try_from(c).unwrap_or_default());
         let eight = view.data().chunks_exact(8).map(|c| <[u8; 8]>::try_from(c).unwrap_or_default());
         let data = match view.dtype() {
@@ -105,7 +105,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
 fn load<S: Tree<Leaf = Variable>>(tree: &S, dtype: DType, path: &Path) -> Result<S::With<Array>> {
     let mut found = load_arrays(path)?;
     if tree.names() == [""] && found.leaf_count() == 1 {
-        // One single leaf has no name; then the one array is meant, whatever it is called.
+        // A single leaf has no name; then it is the only array, under any name.
         found = found.into_leaves().into_iter().map(|array| (String::new(), array)).collect();
     }
     let (mut missing, mut misshapen, names) = (vec![], vec![], tree.names());

@@ -11,7 +11,7 @@ use std::ops::Deref;
 
 /// min over λ of E\[f(λ, θ)\], where θ is drawn from, or minimises, the inner loss L_T(λ, θ).
 ///
-/// λ and θ are structs with `#[derive(Tree)]` whose leaves say how each variable starts; the losses get the same
+/// λ and θ are structs with `#[derive(Tree)]` whose leaves define the start of each variable; the losses get the same
 /// structs filled with tensors.
 ///
 /// ```
@@ -27,7 +27,7 @@ use std::ops::Deref;
 ///
 /// Results come back in these structs too, filled with arrays. To put problems of different types into one list,
 /// [erase](Self::erase) them: this gives a `Problem` without type parameters, whose λ and θ are leaves by name.
-/// Whatever needs an [`AnyProblem`] accepts both.
+/// Every function that needs an [`AnyProblem`] accepts both.
 #[derive(Clone)]
 pub struct Problem<L = Named<Variable>, T = Named<Variable>> {
     any: AnyProblem,
@@ -172,8 +172,8 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// everything else stay 32-bit floats. A problem in 64 bits has full precision only.
     ///
     /// It is part of a run's identity: a checkpoint cannot continue in another precision.
-    /// [`Check::compare_precision`](crate::diagnostics::Check::compare_precision) says how far derivatives move. The CPU computes
-    /// the same numbers as a GPU, but gains no speed.
+    /// [`Check::compare_precision`](crate::diagnostics::Check::compare_precision) measures the change of derivatives.
+    /// The CPU computes the same numbers as a GPU, but gains no speed.
     ///
     /// ```
     /// use bilevel::{Array, DType, Leaf, Precision, Problem, Variable};

@@ -82,8 +82,9 @@ impl Variable {
         self
     }
 
-    /// Says that this leaf of λ is the logarithm of the weight of a penalty in an inner loss that is a mean over rows. Its lower bound is no
-    /// penalty then, and a training on other rows shifts it: see [`Baselines`](crate::splits::Baselines). A run is the same with and without.
+    /// Declares this leaf of λ as the logarithm of the weight of a penalty in an inner loss that is a mean over rows.
+    /// Its lower bound is no penalty then, and a training on other rows shifts it: see
+    /// [`Baselines`](crate::splits::Baselines). A run is the same with and without.
     ///
     /// See [`Baselines`](crate::splits::Baselines) for an example.
     pub fn log_penalty(mut self) -> Self {

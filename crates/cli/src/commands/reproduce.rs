@@ -162,7 +162,7 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
     Ok(found)
 }
 
-/// Packs a study, if that is asked for.
+/// Packs a study, if requested.
 fn packed(folder: &StudyFolder, asked: &Asked) -> Result<()> {
     let Some(to) = asked.pack else { return Ok(()) };
     let parts = pack(folder.path(), to)?;

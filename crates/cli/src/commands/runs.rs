@@ -21,7 +21,7 @@ pub fn runs(arguments: &Runs, quiet: bool, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The runs that are asked for.
+/// The selected runs.
 fn choose(chosen: &Chosen) -> Result<Vec<Overview>> {
     let all = find(&chosen.folder)?.iter().map(|path| Overview::read(path, &chosen.folder)).collect::<Vec<_>>();
     let mut filters: Vec<Filter> = chosen.filter.iter().map(|text| Filter::parse(text)).collect::<Result<_>>()?;
@@ -161,7 +161,7 @@ const OWN: [&str; 11] = [
     "measurement.json",
 ];
 
-/// Deletes the folders of these runs, after asking. All of them are looked at before the first is deleted.
+/// Deletes the folders of these runs, after asking. All of them are checked before the first is deleted.
 fn remove(folders: &[PathBuf], yes: bool, quiet: bool, out: &mut dyn Write) -> Result<()> {
     folders.iter().try_for_each(|folder| check_removable(folder))?;
     if !yes {

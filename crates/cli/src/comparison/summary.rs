@@ -145,7 +145,7 @@ impl<'a> Summary<'a> {
         rows
     }
 
-    /// Warnings about failed runs: one per cause, however many runs it ended.
+    /// Warnings about failed runs: one per cause, for any number of runs.
     pub fn warnings(&self) -> Vec<String> {
         let mut said: Vec<String> = self.lines.iter().filter_map(|line| Some(line.reason?.to_string())).collect();
         // The text after the symptom distinguishes causes, except for its numbers, which differ from run to run.

@@ -1,4 +1,4 @@
-//! Parquet in a build without the feature `parquet`: a sentence that says so.
+//! Parquet in a build without the feature `parquet`: an error.
 
 use super::Metrics;
 use crate::errors::{CliError, Result};

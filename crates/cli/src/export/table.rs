@@ -40,7 +40,7 @@ pub struct Metrics {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// Columns that say which run a row is of.
+/// Columns that identify the run of a row.
 const IDENTITY: [(&str, Kind); 6] = [
     ("run", Kind::Text),
     ("name", Kind::Text),

@@ -5,7 +5,7 @@ use crate::terminal::readable::sentence;
 use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section, file_stem};
 use bilevel_run::run::{History, IterationRow};
 
-/// Something to look at, and the name of its files.
+/// A drawing, and the name of its files.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The name of its files, without their extension.

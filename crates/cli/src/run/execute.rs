@@ -39,7 +39,7 @@ pub fn report(folder: &RunFolder, registry: &Registry) {
 }
 
 /// Runs a configuration in its folder, from the beginning or from its last checkpoint. A run that is stopped, diverges
-/// or cannot be written is an error that says what to do; its folder is left so that it can be resumed.
+/// or cannot be written is an error with a remedy; its folder can be resumed.
 pub fn execute(
     config: &Config,
     registry: &Registry,

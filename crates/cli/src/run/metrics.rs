@@ -14,9 +14,8 @@ use bilevel_run::{Config, Registry};
 use std::io::BufReader;
 use std::ops::ControlFlow;
 
-/// Looks at the metrics of a run that continues after this iteration, or from its beginning. Lines that are not its own
-/// are refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they
-/// are of.
+/// Checks the metrics of a run that continues after this iteration, or from its beginning. Lines that are not its own
+/// are refused, so that none of them is written over. Returns the number of lines, of any iterations.
 pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
     // It will be rewritten, so it must be a regular file.

@@ -58,7 +58,8 @@ pub fn together(executor: Arc<dyn Executor>) -> Arc<dyn Executor> {
     }
 }
 
-/// Threads for a rank that is not told how many: its share of the machine's cores, unless the launcher has given it some of them.
+/// Default number of threads of a rank: its share of the machine's cores, unless the launcher has given it some of
+/// them.
 pub fn threads() -> Result<usize> {
     let Some(link) = LINK.get() else { return Ok(cores()) };
     let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -17,8 +17,7 @@ pub fn read_result(folder: &RunFolder) -> Result<RunResult> {
     serde_json::from_slice(&text).map_err(|error| CliError::File { action: "read", path, reason: error.to_string() })
 }
 
-/// Refuses a result that does not belong to the run with this configuration, whatever number of iterations is asked for
-/// now.
+/// Refuses a result that does not belong to the run with this configuration, for any present number of iterations.
 pub fn check_is_of(result: &RunResult, config: &Config, folder: &RunFolder) -> Result<()> {
     let (task, method) = (config.task.name(), config.method.name());
     let mut as_asked_for = config.clone();

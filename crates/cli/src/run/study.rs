@@ -39,7 +39,7 @@ pub struct Conductor<'a> {
     pub report: bool,
     /// Stops it.
     pub signal: StopSignal,
-    /// Told how far it is.
+    /// The progress of the item.
     pub progress: Arc<StudyProgress>,
 }
 

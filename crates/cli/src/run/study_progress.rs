@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Shares of the whole that are done before a time left is worth saying.
+/// The finished share of the whole before a time left is shown.
 const LEAST_SHARE: f64 = 1e-3;
 
 /// An item that is being done.
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// The progress of a study, told by its items from any thread.
+/// The progress of a study, reported by its items from any thread.
 pub struct StudyProgress {
     board: Progress,
     began: Instant,
@@ -158,7 +158,7 @@ pub fn weights(items: &[Item]) -> Vec<f64> {
     items.iter().map(|item| item.weight().unwrap_or(mean)).collect()
 }
 
-/// Tells how one run goes.
+/// Reports the progress of one run.
 pub struct Teller {
     /// The item.
     pub label: String,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_DEPTH: usize = 6;
 /// The most runs that are listed; a folder with more is searched no further.
 pub const MAX_RUNS: usize = 10_000;
-/// The most folders and files that are looked at, so that a search begun at the root of a disk ends.
+/// The most folders and files that are visited, so that a search from the root of a disk ends.
 const MAX_ENTRIES: usize = 1_000_000;
 
 /// The folders of runs below this one, in the order of their names, or this one alone if it is that of a run. Links are not followed, so

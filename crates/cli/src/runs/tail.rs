@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// The first look at the end of a file, in bytes: a line of metrics has a few hundred.
+/// The first read at the end of a file, in bytes: a line of metrics has a few hundred.
 const FIRST_LOOK: u64 = 8 << 10;
 /// The longest line that is looked for, in bytes.
 const LONGEST_LOOK: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The folder is looked at this often at most, however many clients ask.
+/// The folder is scanned at most this often, for any number of clients.
 const REST: Duration = Duration::from_millis(500);
 
 /// Length and modification time of each file that a list depends on; `None` for a missing file.

@@ -106,7 +106,7 @@ impl Thinned {
     }
 }
 
-/// The metrics of the runs that were looked at last.
+/// The metrics of the runs that were viewed last.
 #[derive(Default)]
 pub struct Curves(Mutex<Vec<(PathBuf, Arc<Mutex<Thinned>>)>>);
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most runs that are compared on a page: as many as there are colours.
 const MOST_COMPARED: usize = 8;
-/// The most comparisons that are kept for clients that look at the same.
+/// The most comparisons that are cached for clients with the same selection.
 const MOST_KEPT: usize = 16;
 /// The largest report that is sent, in bytes.
 const LARGEST_REPORT: u64 = 64 << 20;

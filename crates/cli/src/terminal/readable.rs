@@ -67,12 +67,12 @@ const QUOTED: usize = 80;
 /// Lines longer than this are cut to it.
 const LONG_LINE: usize = 2000;
 
-/// A path for a terminal, whatever is in its name.
+/// A path made safe for a terminal.
 pub fn escaped_path(path: &Path) -> String {
     escaped(&path.to_string_lossy())
 }
 
-/// Text of several lines for a terminal, whatever is in it.
+/// Text of several lines made safe for a terminal.
 pub fn escaped_lines(text: &str) -> String {
     text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
 }

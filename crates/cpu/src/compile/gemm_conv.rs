@@ -1,4 +1,4 @@
-//! Products and convolutions: planned before memory is laid out, because they say how much workspace they need.
+//! Products and convolutions: planned before memory is laid out, because their plans determine the workspace.
 
 use crate::compile::step::Typed;
 use crate::conv::{ConvPlan, ConvSpec};

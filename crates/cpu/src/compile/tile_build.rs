@@ -445,7 +445,7 @@ impl TileBuilder<'_> {
         Ok(())
     }
 
-    /// A use at the instruction that comes now, whatever was put between.
+    /// A use at the next instruction, after any insertions.
     fn touch(&mut self, place: Place) -> Place {
         if place.is_scratch() { self.use_source(ValueSource::Value(place.start.offset)) } else { place }
     }
@@ -467,7 +467,7 @@ impl TileBuilder<'_> {
     fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) -> Result<()> {
         let node = &self.around.schedule.nodes[id];
         let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.schedule.nodes[n].dtype);
-        // The operand is read as full values, whatever the result is.
+        // The operand is read as full values for every kind of result.
         let operand = self.operand(id, &node.operands[0], Role::Full, dtype)?;
         let a = self.filled(operand, dtype, false);
         let f = kernel(self.isa(), dtype);

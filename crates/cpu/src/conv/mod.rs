@@ -1,4 +1,4 @@
-//! 2-D convolutions of strided operands, for all shapes a forward pass and its derivatives of any order ask for.
+//! 2-D convolutions of strided operands, for all shapes of a forward pass and its derivatives of any order.
 //!
 //! [`ConvPlan::new`] removes the image's dilation (see `geometry`) and chooses one of three methods for each part.
 //! `im2col` is for many outputs and few taps (a forward convolution, a gradient by the image). `shift` is for many taps

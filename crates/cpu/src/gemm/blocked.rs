@@ -217,7 +217,7 @@ impl Blocked {
     }
 }
 
-/// One tile of C by way of registers, whatever C's strides.
+/// One tile of C via registers, for any strides of C.
 ///
 /// # Safety
 /// See [`GemmTile`]; `a` is (place, step, skip), `b` is (place, step, skip, column).

@@ -99,8 +99,8 @@ pub trait Real:
     fn kernels(isa: Isa) -> Option<&'static Kernels<Self>>;
 }
 
-/// The innermost loops compiled for one kind of machine. Their callers promise that the machine is of that kind, and what the
-/// loops in `kernel.rs` ask for.
+/// The innermost loops compiled for one kind of machine. Their callers promise that the machine is of that kind, and
+/// the requirements of the loops in `kernel.rs`.
 macro_rules! wrappers {
     ($tile:ident, $dots:ident, $transpose:ident, $copy:ident, $patch:ident $(, $feature:literal)?) => {
         $(#[target_feature(enable = $feature)])?

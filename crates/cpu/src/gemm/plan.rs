@@ -91,7 +91,7 @@ impl<T> Matrices<T> {
     pub fn c_at(&self, p: &Problem, i: usize, j: usize) -> *mut T {
         self.c.wrapping_offset(i as isize * p.c.0 + j as isize * p.c.1)
     }
-    /// C, or whatever else stands in its place.
+    /// C, or its replacement.
     pub fn c(&self) -> *mut T {
         self.c
     }

@@ -46,7 +46,7 @@ pub(crate) unsafe trait Simd: Copy + 'static {
     unsafe fn transpose(r: &mut [Self::V; 16]);
 }
 
-/// Arrays that the compiler turns into whatever vectors every machine of the target has.
+/// Arrays that the compiler turns into the vectors of the target's baseline.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable<T, const L: usize>(std::marker::PhantomData<T>);
 

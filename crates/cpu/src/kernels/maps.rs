@@ -31,8 +31,8 @@ struct Operand<V: Num, const SCALAR: bool> {
 
 impl<V: Num, const SCALAR: bool> Operand<V, SCALAR> {
     /// # Safety
-    /// The machine must have the instruction set of `V`; a scalar can be read at `at`, and elsewhere every element that is
-    /// asked for later.
+    /// The machine must have the instruction set of `V`; a scalar can be read at `at`, and elsewhere every element that
+    /// is read later.
     #[inline(always)]
     unsafe fn new(at: *const u8) -> Self {
         let at = at.cast::<V::Elem>();

@@ -54,8 +54,8 @@ impl<V: Num> Fold<V> for Max {
 /// The content of a row: elements, or products of two rows.
 ///
 /// # Safety
-/// The callers of its functions promise that the elements they ask for can be read, and that the machine has the instruction
-/// set of `V`.
+/// The callers of its functions promise that the requested elements can be read, and that the machine has the
+/// instruction set of `V`.
 pub(crate) trait Row<V: Num>: Copy {
     /// Lanes from element i on.
     unsafe fn full(self, i: usize) -> V;
@@ -270,7 +270,7 @@ pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: 
 /// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn argmax<V: Num, const K: usize>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
-    // SAFETY: i + rows ≤ r, and `tops` holds the 64 rows that are looked at together.
+    // SAFETY: i + rows ≤ r, and `tops` holds the 64 rows that are processed together.
     unsafe {
         let (dst, a) = (dst.cast::<i32>(), a.cast::<V::Elem>());
         let mut tops = [V::LEAST; 64];

@@ -99,8 +99,8 @@ impl TeamState {
             std::hint::spin_loop();
             turns += 1;
             if turns.is_multiple_of(64) && since.elapsed() > SPIN {
-                // The flag goes up before the last look, and the caller looks at the flag after opening the job: one of
-                // the two sees the other.
+                // The flag is set before the last check, and the caller checks the flag after opening the job: one of
+                // the two notices the other.
                 self.asleep[id - 1].store(true, SeqCst);
                 if fresh().is_none() && !self.stop.load(SeqCst) {
                     std::thread::park();

@@ -59,7 +59,7 @@ pub fn load(root: impl AsRef<Path>, side: usize, cache: impl AsRef<Path>) -> Res
 }
 
 /// The same two parts without any file: all characters at 28 by 28 pixels, which are either ink (0) or paper (255).
-/// `data/README.md` says how they were made and under which licence.
+/// `data/README.md` has their origin and licence.
 ///
 /// ```
 /// use bilevel_data::datasets::omniglot;

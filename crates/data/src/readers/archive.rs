@@ -1,6 +1,6 @@
 //! The files of a folder, a zip file or a tar file of any compression, one after the other.
 //!
-//! Nothing is written to disk here. Whatever an archive says about sizes, no more is read from it than the limits
+//! Nothing is written to disk here. Regardless of declared sizes, no more is read from an archive than the limits
 //! allow, counting the bytes of all its files together.
 
 use crate::error::{Error, Result};

@@ -306,7 +306,7 @@ fn constant(data: &GraphData, id: NodeId) -> Option<f64> {
     }
 }
 
-/// Nodes looked at for one sign, at most.
+/// The most nodes visited for one sign.
 const LOOKS: usize = 500;
 
 /// The sign of every element of a node, if it can be determined; 0 counts as positive.

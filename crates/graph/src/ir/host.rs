@@ -49,8 +49,8 @@ pub trait HostFunction: Send + Sync {
     /// Computes the result from the row-major elements of the operands. An error ends the run.
     fn evaluate(&self, operands: &[&[f64]], result: &mut [f64]) -> Result<(), String>;
 
-    /// The cotangent of operand `which`, given that of the result; `None` if the result does not depend on it. The error says why
-    /// there is no derivative.
+    /// The cotangent of operand `which`, given that of the result; `None` if the result does not depend on it. The
+    /// error explains the missing derivative.
     fn pullback(&self, operands: &[Tensor], cotangent: Tensor, which: usize) -> Result<Option<Tensor>, String>;
 }
 

@@ -301,7 +301,7 @@ pub enum Op {
     /// Batched matrix product over any contracted axes. Its precision is `Full` until a program is rewritten
     /// ([`Program::with_precision`](crate::Program::with_precision)); so is that of a convolution.
     Dot(DotDims, Precision),
-    /// 2-D convolution. Operands: image, kernel. The role says which pass it is of the convolution that was written.
+    /// 2-D convolution. Operands: image, kernel. The role identifies its pass of the user's convolution.
     Conv(ConvDims, ConvRole, Precision),
     /// Operands x `[b.., n, inner..]`, indices `[b.., k..]` with `batch` leading axes b: `[b.., k.., inner..]`.
     Gather {

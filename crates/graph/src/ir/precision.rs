@@ -118,7 +118,7 @@ impl FromStr for Precision {
 
 impl Program {
     /// The same program with all its matrix products and convolutions of 32-bit floats in this precision; those of
-    /// 64-bit floats stay as they are. A program is rewritten when it is finished, derivatives included, so both losses
+    /// 64-bit floats are unchanged. A program is rewritten when it is finished, derivatives included, so both losses
     /// and every product with their derivatives round alike.
     ///
     /// ```

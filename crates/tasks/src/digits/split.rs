@@ -1,4 +1,4 @@
-//! Three equal parts of the digits, after a shuffle that a seed decides.
+//! Three equal parts of the digits, after a seeded shuffle.
 
 use super::{Digits, records};
 use bilevel::Key;

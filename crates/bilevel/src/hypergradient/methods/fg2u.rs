@@ -188,7 +188,7 @@ impl Estimator for Prepared {
             let forward = &mut this.forward;
             let s = forward.column(state, (&start, &e), (key, gamma), false)?;
             if std::mem::take(&mut first) {
-                // θᵀ is the same whatever the direction.
+                // θᵀ is the same for every direction.
                 forward.outer.bind_point(&state.lambda, &state.theta, key)?;
                 forward.outer.run(forward.inner.last())?;
             }

@@ -226,7 +226,7 @@ impl Estimator for Prepared {
         if self.settings.trust {
             let exits = trust_region::exits(chain)?;
             found.diagnostics.trust_exits = Some(exits);
-            // A z that was reset grew on its way out, whatever the mean says.
+            // A z that was reset had grown, for any mean growth.
             let half = gamma / 2.0;
             let calm = &mut found.diagnostics.calm_step;
             *calm = calm.map(|calm| if exits > 0.0 { calm.min(half) } else { calm });

@@ -62,7 +62,7 @@ pub struct Rmd {
     pub storage: Storage,
 }
 
-/// Reverse mode prepared for one problem: an [`Estimator`] that also tells how much of the inner loop it holds.
+/// Reverse mode prepared for one problem: an [`Estimator`] that also reports its memory of the inner loop.
 ///
 /// ```
 /// use bilevel::methods::{Rmd, Storage};

@@ -38,7 +38,7 @@ use crate::inner::walk::Start;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Srba {
-    /// Steps p from one look at all minibatches to the next; 0, the default, for as many as there are minibatches of both losses.
+    /// Steps p between passes over all minibatches; 0, the default, for the number of minibatches of both losses.
     pub period: usize,
 }
 

@@ -221,7 +221,7 @@ impl Implicit {
     }
 }
 
-/// Steps, or iterations, between two looks at the residual. Nothing starts again there.
+/// Steps, or iterations, between two checks of the residual. Nothing starts again there.
 pub(crate) const STRETCH: usize = 10;
 
 /// Runs a routine until the root of its output `square` is at most the tolerance, or it has made the most steps; how many it made.

@@ -155,7 +155,7 @@ fn adding_program(session: &Session) -> Result<Routine> {
     Routine::new(&builder.build()?, session)
 }
 
-/// The solution of a square system by elimination with full pivoting, 0 along whatever is left once no pivot is above rounding.
+/// The solution of a square system by elimination with full pivoting, 0 along the rest once no pivot is above rounding.
 fn eliminate(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     let mut order: Vec<usize> = (0..n).collect();

@@ -54,7 +54,7 @@ pub(crate) fn radius() -> Meta {
     Meta { dtype: DType::F64, shape: vec![] }
 }
 
-/// Begins a hypergradient. The z that it starts from is looked at one step later.
+/// Begins a hypergradient. The z that it starts from is checked one step later.
 pub(crate) fn begin(routine: &mut Routine) -> Result<()> {
     routine.set_numbers(GROUP, [0.0; 2])
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How often a reader that waits for a batch checks whether the run should stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A batch that was asked for.
+/// A requested batch.
 pub(crate) struct Ticket {
     key: Key,
     step: u32,

@@ -79,7 +79,7 @@ impl Sources {
         self.streams.iter().position(|(known, _)| known == name)
     }
 
-    /// The batch of a stream; the same input however often it is asked for.
+    /// The batch of a stream; always the same input.
     pub fn batch(&self, graph: &Graph, stream: usize, at: At) -> Tensor {
         let mut read = self.read.borrow_mut();
         if let Some(known) = read.iter().find(|known| (known.stream, known.at) == (stream, at)) {
@@ -103,7 +103,7 @@ impl Sources {
         self.classes.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The names that a loss can ask for as data.
+    /// The names that a loss can read as data.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let is_table = |name: &str| {
             let tables = name.strip_suffix(".rows").or(name.strip_suffix(".begins"));

@@ -118,7 +118,7 @@ pub(crate) fn in_dtype(name: &str, given: Array, dtype: DType) -> Result<Array> 
 pub(crate) enum At {
     /// At the step its loop is in.
     Step,
-    /// At this one, whatever step its loop is in.
+    /// At this one, for every step of its loop.
     Fixed(u32),
 }
 

@@ -1,4 +1,4 @@
-//! One picture: from the bytes of a PNG or JPEG file to planes of pixels in the size asked for.
+//! One picture: from the bytes of a PNG or JPEG file to planes of pixels in the requested size.
 
 use super::{Channels, Fit, Settings};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ fn own_size(bytes: &[u8], place: &str, limits: &Limits) -> Result<[usize; 2]> {
     check_size(place, [height as usize, width as usize], limits)
 }
 
-/// Decodes a picture of this size, or, if the settings ask for one, resizes it: one channel after the other.
+/// Decodes a picture of this size, or, if the settings have one, resizes it: one channel after the other.
 fn decode(bytes: &[u8], size: [usize; 2], settings: &Settings, place: &str, limits: &Limits) -> Result<Vec<u8>> {
     let (own, [height, width]) = (own_size(bytes, place, limits)?, size);
     if own != size && settings.size.is_none() {
@@ -52,7 +52,7 @@ fn reader<'a>(bytes: &'a [u8], place: &str, limits: &Limits) -> Result<ImageRead
     Ok(reader)
 }
 
-/// Decodes files on all cores and appends their pixels. Unless the settings ask for a size, all pictures must have that
+/// Decodes files on all cores and appends their pixels. Unless the settings have a size, all pictures must have that
 /// of the first.
 pub(crate) fn decode_all(
     input: &Input,

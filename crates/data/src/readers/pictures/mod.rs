@@ -20,7 +20,7 @@ const CHUNK: usize = 32 << 20;
 /// or this many files.
 const CHUNK_FILES: usize = 1024;
 
-/// The channels of the images, whatever their files have.
+/// The channels of the images, for any files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Channels {
     /// One: the brightness.
