@@ -152,7 +152,7 @@ pub enum CliError {
     #[error("{0}")]
     CheckFailed(String),
     /// The output of the command cannot be written.
-    #[error("cannot write the answer: {0}")]
+    #[error("cannot write to standard output: {0}")]
     Output(#[from] std::io::Error),
 }
 

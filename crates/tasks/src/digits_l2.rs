@@ -23,7 +23,7 @@ pub struct DigitsL2 {
     pub lowest: f64,
     /// the largest logarithm of a penalty
     pub highest: f64,
-    /// gradient steps with the penalties of the start that the weights have behind them when a run begins
+    /// pre-training steps, at the initial penalties
     pub trained: usize,
 }
 

@@ -209,8 +209,8 @@ impl Watch {
             }
             if gauge.is_large(size) && found.is_none() {
                 let seen = format!(
-                    "{name} has had a size of {size:.3e}, {:.0e} times the usual size in this run, for {PATIENCE} \
-                     iterations",
+                    "the size of {name} has been {size:.3e}, {:.0e} times its usual value in this run, for {PATIENCE} \
+                    iterations",
                     size / gauge.usual
                 );
                 found = Some(Diagnosis { iteration, seen, cause });

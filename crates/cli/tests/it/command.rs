@@ -425,7 +425,7 @@ fn help_that_cannot_be_written_is_an_error() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bilevel"));
     let said = crate::common::Said::new(command.arg("--help").stdout(full).output().unwrap());
-    said.refused("cannot write the answer: No space left on device (os error 28)");
+    said.refused("cannot write to standard output: No space left on device (os error 28)");
 }
 
 #[test]

@@ -91,7 +91,7 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.optimizer.nesterov", "look ahead by one step"),
     ("outer.optimizer.beta1", "share of the running mean that is kept"),
     ("outer.optimizer.beta2", "share of the running mean square that is kept"),
-    ("outer.optimizer.epsilon", "small number whose square is added to the mean square under the root"),
+    ("outer.optimizer.epsilon", "small number whose square is added inside the square root, for stability"),
     ("outer.optimizer.weight_decay", "factor on the variable itself, which is added to its step"),
     ("outer.schedule", "the outer learning rate over time"),
     ("outer.schedule.shape", "constant, step or cosine"),
