@@ -16,7 +16,7 @@ pub const BAD_INPUT: u8 = 2;
 /// Stopped from outside; the run can be resumed.
 pub const STOPPED: u8 = 130;
 
-/// Why the command failed.
+/// The reason why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line itself: one sentence.
@@ -33,7 +33,7 @@ pub enum CliError {
     File {
         /// The action that failed.
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
         /// The system's words.
         reason: String,

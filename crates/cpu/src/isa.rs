@@ -15,7 +15,7 @@ impl Isa {
     /// All instruction sets, the best first.
     pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
 
-    /// True if this machine can run it. A kernel of another one must not be called.
+    /// Returns true if this machine can run it. A kernel of another one must not be called.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Portable => true,

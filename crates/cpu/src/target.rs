@@ -47,7 +47,7 @@ const CPU: CostModel = CostModel {
     ..CostModel::PLAIN
 };
 
-/// True if a loop is applied to the tiles of a product.
+/// Returns true if a loop is applied to the tiles of a product.
 fn is_epilogue(product: &Node, pass: &Group) -> bool {
     let Kind::Dot(layout, _) = &product.kind else { return false };
     let stretches = layout.c.0 == 1 || layout.c.1 == 1;

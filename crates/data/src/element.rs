@@ -22,7 +22,7 @@ pub(crate) enum Element {
     F64,
 }
 
-/// Which byte of a number comes first.
+/// The byte order of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Little,

@@ -6,7 +6,7 @@ use std::path::Path;
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why data could not be read, prepared or fetched.
+/// The reason why data could not be read, prepared or fetched.
 ///
 /// ```
 /// use bilevel_data::{Error, readers::idx};
@@ -68,7 +68,7 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
-    /// From the engine: arrays that do not fit together.
+    /// An error of the engine: arrays that do not fit together.
     #[error(transparent)]
     Engine(#[from] bilevel::Error),
 }
@@ -98,7 +98,7 @@ impl Error {
         Error::Request(reason.into())
     }
 
-    /// For `map_err` on the system's answers about a path.
+    /// Converts an error of the system about a path, for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + Clone {
         let place = path.display().to_string();
         move |source| Error::Io { place: place.clone(), doing, source }

@@ -174,8 +174,8 @@ impl LabelledImages {
         )
     }
 
-    /// With three further classes for each: its images turned by one, two and three quarters of a circle, which of characters are
-    /// other characters. The images must be square.
+    /// Adds three further classes for each: its images turned by one, two and three quarters of a circle, which of
+    /// characters are other characters. The images must be square.
     ///
     /// ```
     /// use bilevel_data::{Images, LabelledImages};

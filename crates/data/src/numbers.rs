@@ -88,7 +88,7 @@ impl Numbers {
         every!(&self.elements, values => values.len())
     }
 
-    /// True when there are none.
+    /// Returns true when there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

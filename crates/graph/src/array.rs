@@ -72,17 +72,17 @@ impl Array {
         self.data
     }
 
-    /// From 32-bit floats.
+    /// An array of 32-bit floats.
     pub fn from_f32(shape: impl AsRef<[usize]>, data: Vec<f32>) -> Result<Self> {
         Self::new(shape, Data::F32(data))
     }
 
-    /// From 64-bit floats.
+    /// An array of 64-bit floats.
     pub fn from_f64(shape: impl AsRef<[usize]>, data: Vec<f64>) -> Result<Self> {
         Self::new(shape, Data::F64(data))
     }
 
-    /// From 32-bit integers.
+    /// An array of 32-bit integers.
     pub fn from_i32(shape: impl AsRef<[usize]>, data: Vec<i32>) -> Result<Self> {
         Self::new(shape, Data::I32(data))
     }
@@ -186,7 +186,7 @@ impl Array {
         self.data.len()
     }
 
-    /// True when it has no elements.
+    /// Returns true when it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -31,7 +31,7 @@ impl DType {
         }
     }
 
-    /// True for the types a derivative can be taken in.
+    /// Returns true for the types a derivative can be taken in.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64)
     }

@@ -5,7 +5,8 @@ pub fn element_count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
 }
 
-/// True for shapes small enough that sizes in bytes and strides can be computed without overflow, empty axes aside.
+/// Returns true for shapes small enough that sizes in bytes and strides can be computed without overflow, empty axes
+/// aside.
 pub(crate) fn is_countable(shape: &[usize]) -> bool {
     shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length.max(1))) <= isize::MAX as usize / 8
 }

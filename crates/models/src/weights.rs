@@ -121,7 +121,7 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
     }
 }
 
-/// True for the weight of an affine map.
+/// Returns true for the weight of an affine map.
 fn is_matrix(leaf: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && leaf.rsplit('.').next() == Some("weight")
 }

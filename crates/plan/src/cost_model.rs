@@ -73,17 +73,17 @@ impl CostModel {
         self.launch_seconds + compute.max(memory)
     }
 
-    /// True if a result of this many bytes costs memory traffic, and counts towards peak memory.
+    /// Returns true if a result of this many bytes costs memory traffic, and counts towards peak memory.
     pub(crate) fn is_large(&self, bytes: usize) -> bool {
         bytes >= self.cached_bytes
     }
 
-    /// True if keeping this many elements in memory costs nothing worth counting.
+    /// Returns true if keeping this many elements in memory costs nothing worth counting.
     pub(crate) fn is_negligible(&self, elements: usize) -> bool {
         elements <= NEGLIGIBLE_ELEMENTS
     }
 
-    /// True if a loop over this many elements takes no longer than its launch.
+    /// Returns true if a loop over this many elements takes no longer than its launch.
     pub(crate) fn is_tiny(&self, elements: usize) -> bool {
         elements <= self.tiny_loop
     }
@@ -99,8 +99,8 @@ impl CostModel {
         self.lanes(StorageType::Bf16)
     }
 
-    /// True if a `Tf32` product with these strides is faster on fp16 operands: a large product of two matrices whose rows
-    /// begin at multiples of a wide load.
+    /// Returns true if a `Tf32` product with these strides is faster on fp16 operands: a large product of two matrices
+    /// whose rows begin at multiples of a wide load.
     pub(crate) fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let Some(min_side) = self.min_scaled_side else { return false };
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;

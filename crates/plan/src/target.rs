@@ -119,9 +119,9 @@ impl Target {
 }
 
 impl Capabilities {
-    /// True if a convolution in `Bf16` of these shapes reads and writes two bytes per element: its result has whole
-    /// vectors of channels, and its image has whole vectors of channels or, as in wgrad and in the first layer of a
-    /// network, of images.
+    /// Returns true if a convolution in `Bf16` of these shapes reads and writes two bytes per element: its result has
+    /// whole vectors of channels, and its image has whole vectors of channels or, as in wgrad and in the first layer of
+    /// a network, of images.
     pub(crate) fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         let Some(lanes) = self.conv_bf16_channels.filter(|_| dims.groups == 1) else { return false };
         let whole = |channels: usize| channels.is_multiple_of(lanes);

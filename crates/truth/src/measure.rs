@@ -75,8 +75,8 @@ impl Verdict {
         }
     }
 
-    /// True if the method applies to the problem, whether it found a hypergradient or not: the denominator of "right
-    /// on".
+    /// Returns true if the method applies to the problem, whether it found a hypergradient or not: the denominator of
+    /// "right on".
     pub fn applies(&self) -> bool {
         !matches!(self, Verdict::NotApplicable(_))
     }

@@ -182,7 +182,7 @@ fn named_as(file: &Path, name: &str) -> bool {
     file.file_name().is_some_and(|found| found == name)
 }
 
-/// True for damage that a page has to show: a digit that is another, or a part of the run that is not there.
+/// Returns true for damage that a page has to show: a digit that is another, or a part of the run that is not there.
 fn shows(file: &Path, way: Way) -> bool {
     let read =
         ["config.toml", "metrics.jsonl", "result.json", "lambda.safetensors"].iter().any(|name| named_as(file, name));

@@ -4,7 +4,7 @@ use crate::errors::IoError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a checkpoint was not read or written.
+/// The reason why a checkpoint was not read or written.
 ///
 /// ```
 /// use bilevel::checkpoints::{Checkpoint, CheckpointError};
@@ -18,7 +18,7 @@ pub enum CheckpointError {
     Io {
         /// The action that failed.
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
         /// The system's error.
         source: IoError,

@@ -45,9 +45,9 @@ const SMALLEST_CHUNK: usize = 8;
 /// A tensor to be written, wherever it lies.
 #[derive(Clone, Copy)]
 pub(crate) enum Tensor<'a> {
-    /// On the host.
+    /// A tensor on the host.
     Array(&'a Array),
-    /// On an executor.
+    /// A tensor on an executor.
     Buffer(&'a Buffer),
 }
 

@@ -48,12 +48,12 @@ pub struct Newest {
     pub path: PathBuf,
     /// Its content.
     pub checkpoint: Checkpoint,
-    /// Why newer files were not taken, newest first.
+    /// The errors of newer files, newest first.
     pub refused: Vec<CheckpointError>,
 }
 
 impl Checkpoints {
-    /// In this folder, which is made when a run begins; every ten iterations and at the end.
+    /// Checkpoints in this folder, which is created when a run begins: every ten iterations and at the end.
     ///
     /// ```
     /// let checkpoints = bilevel::checkpoints::Checkpoints::new("runs/first");

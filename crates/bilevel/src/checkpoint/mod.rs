@@ -127,7 +127,7 @@ impl Checkpoint {
         written.map(|()| bytes).map_err(|error| CheckpointError::damaged(error.to_string()))
     }
 
-    /// From the bytes of a file. Never panics on any bytes.
+    /// Decodes the bytes of a file. Never panics on any bytes.
     ///
     /// ```
     /// use bilevel::checkpoints::{Checkpoint, CheckpointError};

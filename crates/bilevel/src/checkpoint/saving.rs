@@ -53,7 +53,7 @@ impl<'a> Saving<'a> {
         Ok(saving)
     }
 
-    /// True if a checkpoint is due after this iteration.
+    /// Returns true if a checkpoint is due after this iteration.
     pub fn is_due(&self, iteration: u32) -> bool {
         self.settings.is_some_and(|settings| settings.is_due(iteration))
     }

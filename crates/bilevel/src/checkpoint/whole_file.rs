@@ -89,7 +89,7 @@ pub fn remove_unfinished_of(path: &Path) -> Result<()> {
     remove_where(folder_of(path), of_it)
 }
 
-/// True for the name of a file that is being written, or was when its process was killed.
+/// Returns true for the name of a file that is being written, or was when its process was killed.
 ///
 /// ```
 /// use bilevel::files::whole_file::is_unfinished;

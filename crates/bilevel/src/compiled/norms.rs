@@ -59,7 +59,7 @@ pub(crate) struct Norms {
 }
 
 impl Norms {
-    /// For groups of leaves like these.
+    /// Compiles the norms of groups of leaves like these.
     pub fn new(groups: &[&Leaves], executor: &dyn Executor) -> Result<Self> {
         let metas: Vec<Vec<Meta>> = groups.iter().map(|g| g.iter().map(|leaf| leaf.meta().clone()).collect()).collect();
         let graph = Graph::new();
@@ -125,7 +125,7 @@ pub struct LazyNorm {
 }
 
 impl LazyNorm {
-    /// On this executor.
+    /// A norm on this executor.
     pub fn new(executor: &dyn Executor) -> Self {
         LazyNorm { executor: executor.share(), norms: None, known: None }
     }

@@ -69,7 +69,7 @@ impl State {
         Ok(Snapshot { lambda: self.lambda.arrays()?, theta: self.theta.arrays()?, memory: self.memory.arrays()? })
     }
 
-    /// From a copy on the host.
+    /// Creates a state from a copy on the host.
     pub fn from_snapshot(snapshot: &Snapshot, executor: &dyn Executor) -> Result<Self> {
         let upload = |arrays: &[Array]| Leaves::upload(executor, arrays);
         Ok(State {

@@ -9,7 +9,7 @@ pub use shared::{IoError, OtherError};
 use bilevel_graph::{DType, Precision, TreeError};
 use std::fmt;
 
-/// Why a problem, a method or a run was refused, or why it stopped.
+/// The reason why a problem, a method or a run was refused, or why it stopped.
 ///
 /// Variants have typed fields if a caller can act on them; each prints as a sentence with the remedy.
 ///
@@ -23,7 +23,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// From the engine: a shape, a type, an index, a missing input.
+    /// An error of the engine: a shape, a type, an index, a missing input.
     Graph(bilevel_graph::Error),
     /// A setting outside its range.
     Setting {
@@ -176,7 +176,7 @@ pub enum Error {
     },
     /// A check without a reference to compare with.
     NoReference {
-        /// Why there is none.
+        /// The reason why there is none.
         reason: String,
     },
     /// A number stopped being finite, or grew beyond reason.

@@ -143,7 +143,7 @@ impl Baselines {
     }
 }
 
-/// True if this is no chance.
+/// Returns true if this is no chance.
 fn is_less(difference: &Paired) -> bool {
     difference.mean < -ERRORS * difference.standard_error
 }

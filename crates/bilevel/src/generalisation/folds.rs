@@ -117,7 +117,7 @@ impl AnyProblem {
         problem.with_tables(self.tables.iter().map(table).collect())
     }
 
-    /// True if trainings of several folds are side by side.
+    /// Returns true if trainings of several folds are side by side.
     pub(crate) fn is_folded(&self) -> bool {
         self.tables.first().is_some_and(|table| !table.folds.is_empty())
     }

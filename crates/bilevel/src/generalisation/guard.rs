@@ -88,7 +88,7 @@ pub struct GuardReport {
     pub iteration: u32,
     /// The held-out loss there.
     pub held_out_loss: f64,
-    /// By how much it had risen at the last evaluation.
+    /// Its rise at the last evaluation.
     pub rise: Paired,
     /// The number of rows.
     pub rows: usize,
@@ -126,8 +126,8 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// In the session of a run with this key; none if the run has no guard or the problem no held-out rows. An evaluation that has begun
-    /// ends, even if the run is asked to stop.
+    /// The guard in the session of a run with this key; `None` if the run has no guard or the problem no held-out rows.
+    /// An evaluation that has begun ends, even if the run is asked to stop.
     pub fn new(settings: Guard, session: &Session, key: Key) -> Result<Option<Self>> {
         let rows = session.problem().rows_of(Part::HeldOut);
         if settings.every == 0 || rows == 0 {
@@ -141,7 +141,7 @@ impl Watching {
         Ok(Some(Watching { settings, losses, key, rows, prices: Prices::of(&session)?, price }))
     }
 
-    /// True if an evaluation is due after this iteration of a run that has computed so much.
+    /// Returns true if an evaluation is due after this iteration of a run that has computed so much.
     pub fn is_due(&self, iteration: u32, oracles: Oracles, watched: Option<&Watched>) -> bool {
         let until = watched.map_or(Oracles::default(), |watched| watched.until);
         let since = self.prices.of_oracles(oracles) - self.prices.of_oracles(until);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Share {
-    /// So many.
+    /// A number of rows.
     Rows(usize),
     /// This fraction of all.
     Fraction(f64),

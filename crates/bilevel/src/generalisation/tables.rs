@@ -36,7 +36,7 @@ impl RowTable {
         Part::ALL.into_iter().map(|part| (part, None, &self.rows)).chain(of_folds)
     }
 
-    /// True if a data set of this name is a part.
+    /// Returns true if a data set of this name is a part.
     pub fn has_part(&self, name: &str) -> bool {
         self.all_parts().any(|(part, fold, _)| Self::part_name(&self.name, part, fold) == name)
     }

@@ -401,12 +401,12 @@ impl MethodReport {
         Ok(self.found.as_ref().map_err(Clone::clone)?.norm)
     }
 
-    /// Against the derivative of the training itself.
+    /// Agreement with the derivative of the training itself.
     pub fn training(&self) -> Result<Agreement> {
         self.found.as_ref().map_err(Clone::clone)?.training.clone()
     }
 
-    /// Against the derivative at the inner minimum; an error if training does not converge.
+    /// Agreement with the derivative at the inner minimum; an error if training does not converge.
     pub fn minimum(&self) -> Result<Agreement> {
         self.found.as_ref().map_err(Clone::clone)?.minimum.clone()
     }
@@ -497,7 +497,8 @@ pub struct ProblemReport {
 }
 
 impl ProblemReport {
-    /// True if no derivative of a loss has a relative error above the tolerance, and some of each loss were compared.
+    /// Returns true if no derivative of a loss has a relative error above the tolerance, and some of each loss were
+    /// compared.
     pub fn passed(&self, tolerance: f64) -> bool {
         [&self.inner, &self.outer].iter().all(|report| report.passed(tolerance) && report.is_informative())
     }
@@ -738,7 +739,7 @@ impl Bench {
         Ok(Some(used.added_curvature))
     }
 
-    /// By central differences of whole trainings, with two steps of λ to see how well they are known:
+    /// Computed by central differences of whole trainings, with two steps of λ to estimate their uncertainty:
     ///
     ///   D(ε) = (F(λ + ε·u) − F(λ − ε·u)) / 2ε,   (4·D(ε/2) − D(ε)) / 3
     fn training(&self, inner: InnerLoop, used: LoopUse) -> Result<Reference> {

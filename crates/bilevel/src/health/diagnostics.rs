@@ -123,7 +123,7 @@ pub enum Warning {
     },
     /// The adjoint grew within one hypergradient.
     AdjointGrowing {
-        /// By this factor.
+        /// The factor of the growth.
         growth: f64,
     },
     /// Derivatives through training grow with its length, so that there is no hypergradient to find at this inner step, by any

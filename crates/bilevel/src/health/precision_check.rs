@@ -23,7 +23,7 @@ use std::fmt;
 /// Folded into the key of a check, so that the vector of the products has separate draws.
 const VECTOR: u32 = 3;
 
-/// Which derivative a row is about.
+/// The derivative of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compared {
@@ -52,7 +52,7 @@ impl fmt::Display for Compared {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PrecisionRow {
-    /// Which derivative.
+    /// The derivative.
     pub quantity: Compared,
     /// Its norm in full precision; `None` if it could not be computed.
     pub norm: Option<f64>,

@@ -43,7 +43,7 @@ impl PreparedMethod {
         Self::around(method, FinalLosses::new(method, session, inner)?, session, inner)
     }
 
-    /// For a method that is compiled already.
+    /// A probe around a compiled method.
     pub(crate) fn around(
         method: &(impl Method + ?Sized),
         estimator: FinalLosses,

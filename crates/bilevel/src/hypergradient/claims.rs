@@ -79,7 +79,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// True if the method claims anything of a problem of this kind.
+    /// Returns true if the method claims anything of a problem of this kind.
     ///
     /// ```
     /// use bilevel::Method;

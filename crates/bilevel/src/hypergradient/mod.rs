@@ -166,7 +166,7 @@ pub trait Estimator: Send {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryTable {
-    /// Which of the leaves.
+    /// The range of leaves.
     pub leaves: Range<usize>,
     /// The rows that were changed, in any order; one may be named twice.
     pub changed: Vec<usize>,
@@ -231,12 +231,14 @@ impl Hypergradient {
         Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle, blame }
     }
 
-    /// With this inner loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    /// Sets the inner loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step
+    /// T.
     pub fn with_inner_loss(self, inner_loss: f64) -> Self {
         Hypergradient { inner_loss, ..self }
     }
 
-    /// With this outer loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    /// Sets the outer loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step
+    /// T.
     pub fn with_outer_loss(self, outer_loss: f64) -> Self {
         Hypergradient { outer_loss, ..self }
     }

@@ -60,7 +60,7 @@ pub fn iteration_fields(iteration: &Iteration) -> Map<String, Value> {
 }
 
 impl JsonLines {
-    /// To this file, which is made when the run begins.
+    /// Writes to this file, which is created when the run begins.
     ///
     /// ```
     /// let observer = bilevel::observers::JsonLines::new("metrics.jsonl");

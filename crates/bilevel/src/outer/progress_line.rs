@@ -47,7 +47,7 @@ impl ProgressLine<std::io::Stderr> {
 }
 
 impl<W: Write + Send> ProgressLine<W> {
-    /// To any writer. At most ten lines a second on a terminal, elsewhere one.
+    /// Writes to any writer, at most ten lines a second on a terminal, otherwise one.
     ///
     /// ```
     /// let line = bilevel::observers::ProgressLine::new(Vec::new(), true);
@@ -58,7 +58,7 @@ impl<W: Write + Send> ProgressLine<W> {
         ProgressLine { to, terminal, pause, until: 0, written: None, held: None, width: 0 }
     }
 
-    /// At least this long between two lines.
+    /// Sets the least time between two lines.
     ///
     /// ```
     /// use std::time::Duration;

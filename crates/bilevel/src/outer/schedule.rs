@@ -93,7 +93,7 @@ impl Schedule {
         Schedule { rate, shape: Shape::Constant, warm_up: 0 }
     }
 
-    /// From this rate on, in this shape.
+    /// A schedule that starts at this rate, in this shape.
     ///
     /// ```
     /// use bilevel::optimizers::{Schedule, Shape};

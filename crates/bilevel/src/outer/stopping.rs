@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Why a run stopped.
+/// The reason why a run stopped.
 ///
 /// ```
 /// use bilevel::StopReason;
@@ -181,7 +181,7 @@ impl StopReason {
 /// ```
 #[non_exhaustive]
 pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
-    /// Why the run stopped.
+    /// The reason why the run stopped.
     pub reason: StopReason,
     /// The last good λ, in the problem's struct; leaves by name if the problem's type was erased. If the
     /// [`guard`](Self::guard) kept the best, it is that of the iteration at which held-out rows were best.

@@ -122,7 +122,7 @@ impl Classes {
         Ok([("rows", table(&self.rows)?), ("begins", table(&self.begins)?)])
     }
 
-    /// Why no such episode can be drawn, if so.
+    /// The reason why no such episode can be drawn, if so.
     pub(crate) fn refuse(&self, set: &str, shots: Shots) -> Option<String> {
         let Shots { ways, support, query } = shots;
         if ways == 0 || support == 0 || query == 0 {
@@ -145,7 +145,8 @@ impl Classes {
 }
 
 impl Episode {
-    /// From the tables, and uniform draws of the shapes \[.., N\] and \[.., N, K + Q\] in 64-bit floats.
+    /// Draws an episode from the tables, and uniform draws of the shapes \[.., N\] and \[.., N, K + Q\] in 64-bit
+    /// floats.
     pub(crate) fn draw(
         graph: &Graph,
         shots: Shots,

@@ -42,7 +42,7 @@ pub struct AnyProblem {
     pub(crate) precision: Precision,
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
-    /// With the tables of the classes.
+    /// The data, including the tables of the classes.
     pub(crate) data: Arc<[(String, Array)]>,
     /// Leaves of θ that are not trained: their places among all leaves, names and numbers.
     pub(crate) frozen: Arc<[(usize, String, Array)]>,
@@ -124,12 +124,12 @@ impl AnyProblem {
         self.start.is_some()
     }
 
-    /// True if λ is judged by the evidence instead of an outer loss.
+    /// Returns true if λ is judged by the evidence instead of an outer loss.
     pub fn is_judged_by_evidence(&self) -> bool {
         self.judged_by_evidence
     }
 
-    /// True if there is a loss row by row ([`ProblemBuilder::outer_rows`]).
+    /// Returns true if there is a loss row by row ([`ProblemBuilder::outer_rows`]).
     pub fn judges_row_by_row(&self) -> bool {
         self.outer_rows.is_some()
     }

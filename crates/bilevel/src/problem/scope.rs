@@ -90,8 +90,8 @@ impl<'a> Scope<'a> {
         self.graph
     }
 
-    /// True in the inner loss, false in the outer loss, in measures and in θ⁰(λ). A batch normalisation uses the
-    /// statistics of the batch in the inner loss, and running statistics elsewhere.
+    /// Returns true in the inner loss, false in the outer loss, in measures and in θ⁰(λ). A batch normalisation uses
+    /// the statistics of the batch in the inner loss, and running statistics elsewhere.
     pub fn training(&self) -> bool {
         self.training
     }

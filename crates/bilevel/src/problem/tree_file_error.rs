@@ -4,7 +4,7 @@ use crate::errors::IoError;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a tree could not be saved or loaded.
+/// The reason why a tree could not be saved or loaded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TreeFileError {

@@ -171,13 +171,13 @@ impl Variable {
         &self.start
     }
 
-    /// True for a leaf that training moves along its gradient: neither [frozen](Self::frozen) nor a
+    /// Returns true for a leaf that training moves along its gradient: neither [frozen](Self::frozen) nor a
     /// [statistic](Self::statistic).
     pub fn is_trained(&self) -> bool {
         self.role == Role::Trained
     }
 
-    /// True for a [statistic](Self::statistic).
+    /// Returns true for a [statistic](Self::statistic).
     pub fn is_statistic(&self) -> bool {
         self.role == Role::Statistic
     }
@@ -187,7 +187,7 @@ impl Variable {
         (self.low, self.high)
     }
 
-    /// True for a number it may be.
+    /// Returns true for a number it may be.
     pub(crate) fn allows(&self, value: f64) -> bool {
         value.is_finite() && self.low <= value && value <= self.high
     }

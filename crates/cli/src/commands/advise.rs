@@ -93,7 +93,7 @@ fn command(config: &Config, registry: &Registry, recipe: &Recipe) -> String {
     words
 }
 
-/// To two digits.
+/// Rounds to two digits.
 fn rounded(number: f64) -> f64 {
     if number == 0.0 || number.fract() == 0.0 {
         return number;

@@ -30,7 +30,7 @@ pub(super) struct FirstIterations {
     done: u32,
     /// The outer loss in the first and in the last of them.
     outer_loss: Option<(f64, f64)>,
-    /// Why the run would be given up, if it would.
+    /// The diagnosis of the divergence, if any.
     diverged: Option<Diagnosis>,
 }
 
@@ -50,7 +50,7 @@ impl FirstIterations {
         Ok(FirstIterations { state: state.snapshot()?, done: outcome.iterations, outer_loss, diverged })
     }
 
-    /// For people.
+    /// The result as a sentence.
     fn sentence(&self) -> String {
         match (&self.diverged, self.outer_loss) {
             (Some(Diagnosis { iteration, .. }), _) => {

@@ -36,7 +36,7 @@ pub fn devices(arguments: &Devices, out: &mut dyn Write) -> Result<()> {
 }
 
 impl Found {
-    /// For people, one line for everything there is or should be.
+    /// The list as text, with one line for each device and library.
     fn text(&self) -> String {
         let free = self.free_bytes.map_or(String::new(), |free| format!(", {} of memory free", bytes(free)));
         let mut lines = vec![("cpu".to_string(), format!("{}{free}", counted(self.threads as u64, "thread")))];

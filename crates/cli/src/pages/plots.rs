@@ -32,7 +32,7 @@ impl Drawing {
         }
     }
 
-    /// For a drawing program.
+    /// The figure as SVG.
     pub fn svg(&self) -> String {
         match self {
             Drawing::Plot(plot) => plot.svg(),
@@ -67,7 +67,7 @@ impl Figure {
         Figure { stem: stem.into(), drawing: Drawing::Plot(calmed(plot)) }
     }
 
-    /// For a page.
+    /// The figure as a section of a page.
     pub fn section(self) -> Section {
         match self.drawing {
             Drawing::Plot(plot) => Section::Plot(plot),

@@ -24,7 +24,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// For a terminal of this many columns.
+    /// The output for a terminal of this many columns.
     pub fn text(&self, columns: usize) -> String {
         let Findings { rows, tables, .. } = &self.findings;
         if !tables.is_empty() {

@@ -236,7 +236,7 @@ pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
     Ok(())
 }
 
-/// True for a file, and for a folder with something in it; partly written files do not count.
+/// Returns true for a file, and for a folder with something in it; partly written files do not count.
 pub fn is_taken(path: &Path) -> bool {
     match entries_of(path) {
         Ok(names) => !names.is_empty(),

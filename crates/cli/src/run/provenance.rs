@@ -55,7 +55,7 @@ impl Provenance {
         }
     }
 
-    /// In one line, for the foot of a page.
+    /// The entry in one line, for the foot of a page.
     pub fn line(&self) -> String {
         let commit = self.commit.as_ref().map_or(String::new(), |commit| format!(" ({commit})"));
         let host = self.host.as_ref().map_or(String::new(), |host| format!(" of {host}"));

@@ -36,7 +36,7 @@ pub fn join() -> Result<()> {
     Ok(())
 }
 
-/// True for a rank that neither prints nor writes.
+/// Returns true for a rank that neither prints nor writes.
 pub fn follows() -> bool {
     launch().is_some_and(|launch| launch.rank > 0)
 }

@@ -125,7 +125,7 @@ impl RunRecord {
         self.history.last()?.seconds
     }
 
-    /// Why it stopped, or how far it is.
+    /// The reason why it stopped, or its progress.
     pub fn state(&self) -> String {
         match &self.result {
             // The divergence; its diagnosis is among the warnings.
@@ -223,7 +223,7 @@ impl RunRecord {
     }
 }
 
-/// True if something exists there, even a broken link.
+/// Returns true if something exists there, even a broken link.
 fn is_there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }

@@ -19,7 +19,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// True for the folder of a run: it has a configuration and something that only a run writes.
+/// Returns true for the folder of a run: it has a configuration and something that only a run writes.
 pub fn is_run(folder: &Path) -> bool {
     let there = |name: &str| folder.join(name).symlink_metadata().is_ok();
     there("config.toml") && ["metrics.jsonl", "checkpoint", "result.json", "provenance.json"].into_iter().any(there)

@@ -36,7 +36,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// In a word.
+    /// The status in a word.
     pub fn word(self) -> &'static str {
         match self {
             Status::Finished => "finished",
@@ -67,7 +67,7 @@ pub struct Overview {
     pub note: String,
     /// How it stands.
     pub status: Status,
-    /// Why it stopped, or the damage of its files.
+    /// The reason why it stopped, or the damage of its files.
     pub because: String,
     /// Iterations that are done.
     pub iterations: u32,

@@ -19,7 +19,7 @@ const MOST_RUNS: usize = 32;
 /// The metrics of one run so far.
 #[derive(Default)]
 struct Thinned {
-    /// Tells the file from one that was put in its place.
+    /// Distinguishes the file from a replacement.
     identity: u64,
     /// The end of the last complete line.
     offset: u64,

@@ -32,7 +32,7 @@ pub struct Request {
     pub is_head: bool,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no response.
 #[derive(Debug, PartialEq)]
 pub enum Refusal {
     /// No client waits for a response.

@@ -31,7 +31,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// On this port of 127.0.0.1; 0 is any that is free.
+    /// Listens on this port of 127.0.0.1; 0 is any free port.
     pub fn listen(port: u16) -> Result<Self> {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let cannot = |error: std::io::Error| {

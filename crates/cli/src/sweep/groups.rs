@@ -9,7 +9,7 @@ use bilevel_run::{Done, Finished, FinishedRun, Row, Verdict};
 /// The criterion of the best, in words: the measure of `keep_best`, the loss on held-out rows, or the outer loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criterion {
-    /// In words.
+    /// Its name, in words.
     pub name: String,
     /// Whether more is better.
     higher: bool,
@@ -129,7 +129,7 @@ impl<'a> Groups<'a> {
         first.map_or(vec![], |(_, run)| run.result.measures.keys().cloned().collect())
     }
 
-    /// Which is best, and in which folders it is.
+    /// A sentence on the best group and its folders.
     pub fn best_sentence(&self) -> Option<String> {
         let group = &self.all[self.best?];
         let found = self.judged(group);

@@ -30,8 +30,8 @@ pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
     listen(format!("stopped at once; 'bilevel resume {}' continues from its last checkpoint", folder.display()))
 }
 
-/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for the holder of
-/// the lock, so that no file or line is cut off.
+/// Makes Ctrl-C end the process at once with this sentence, for work that has nothing to save. It waits for the holder
+/// of the lock, so that no file or line is cut off.
 pub fn end_on_interrupt<T: Send + 'static>(
     held: Arc<Mutex<T>>,
     sentence: impl Fn(&T) -> String + Send + 'static,
@@ -90,7 +90,7 @@ fn end(sentence: &str) -> ! {
     std::process::exit(STOPPED.into());
 }
 
-/// On its own line, even if a progress line is shown.
+/// Prints on a separate line, even if a progress line is shown.
 fn say(sentence: &str) {
     let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };

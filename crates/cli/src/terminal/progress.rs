@@ -110,7 +110,7 @@ pub struct RunProgress {
 }
 
 impl RunProgress {
-    /// On standard error.
+    /// Shows progress on standard error.
     pub fn stderr() -> Self {
         RunProgress { progress: Progress::of_run(), until: 0, done: 0, began: Instant::now(), held: None, notes: 0 }
     }

@@ -8,7 +8,7 @@ pub fn number_or_dash(value: Option<f64>) -> String {
     value.map_or("–".into(), number)
 }
 
-/// With a comma between thousands.
+/// Formats a number with commas between thousands.
 pub fn count(number: u64) -> String {
     bilevel_report::count(number as f64)
 }
@@ -37,7 +37,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// With a capital at its beginning, unless it begins with a Greek letter or a name in code.
+/// Capitalises a text, unless it begins with a Greek letter or a name in code.
 pub fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
@@ -62,7 +62,7 @@ pub fn one_line(sentence: &str) -> String {
 
 /// Words longer than this are cut.
 const LONG_WORD: usize = 300;
-/// To this many characters.
+/// The maximum length of a quoted word, in characters.
 const QUOTED: usize = 80;
 /// Lines longer than this are cut to it.
 const LONG_LINE: usize = 2000;

@@ -40,7 +40,7 @@ pub(crate) enum Turns {
 }
 
 impl Turns {
-    /// True for a step that runs in the last turn, or in the others.
+    /// Returns true for a step that runs in the last turn, or in the others.
     pub fn include(self, last: bool) -> bool {
         match self {
             Turns::All => true,

@@ -33,7 +33,7 @@ impl Not for Mask {
     }
 }
 
-/// True in the first n of 8 lanes of 32 bits.
+/// Returns true in the first n of 8 lanes of 32 bits.
 ///
 /// # Safety
 /// The machine must have AVX2.
@@ -42,7 +42,7 @@ unsafe fn first32(n: usize) -> __m256i {
     promised!(_mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0)))
 }
 
-/// True in the first n of 4 lanes of 64 bits.
+/// Returns true in the first n of 4 lanes of 64 bits.
 ///
 /// # Safety
 /// The machine must have AVX2.

@@ -66,7 +66,7 @@ fn calls(seconds: f64) -> u32 {
     ((MIN_MEASURED_SECONDS / seconds) as u32).clamp(1, MAX_CALLS)
 }
 
-/// True if an algorithm with this first time may be the fastest.
+/// Returns true if an algorithm with this first time may be the fastest.
 fn is_worth_it(seconds: f64, least: f64) -> bool {
     seconds.is_finite() && seconds <= least * by_length(MAX_FIRST_CALL_RATIO, least)
 }

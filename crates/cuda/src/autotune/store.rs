@@ -33,7 +33,7 @@ impl TuningStore {
         TuningStore { cache: cache.clone(), of: [device.to_string(), version.to_string()] }
     }
 
-    /// True if entries can be stored.
+    /// Returns true if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.cache.keeps()
     }

@@ -42,7 +42,7 @@ impl Cache {
         })
     }
 
-    /// True if entries can be stored.
+    /// Returns true if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.folder.is_some()
     }
@@ -71,7 +71,7 @@ impl Cache {
     }
 }
 
-/// True if the folder exists and only its owner has access.
+/// Returns true if the folder exists and only its owner has access.
 fn make_private(folder: &Path) -> bool {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);

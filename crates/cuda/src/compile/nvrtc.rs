@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 pub struct Architecture(pub u32);
 
 impl Architecture {
-    /// True if a block can have about 100 KiB of shared memory, and registers can feed tensor cores.
+    /// Returns true if a block can have about 100 KiB of shared memory, and registers can feed tensor cores.
     pub(crate) fn has_fused_attention(self) -> bool {
         self.0 >= 80
     }

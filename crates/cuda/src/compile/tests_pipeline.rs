@@ -17,7 +17,7 @@ use bilevel_graph::{DType, Graph, Program, Tensor, gradient_or_zeros, mixed_vect
 use bilevel_plan::{Place, Region};
 use std::collections::HashMap;
 
-/// True for a loop in two stages.
+/// Returns true for a loop in two stages.
 fn is_staged(plan: &Plan) -> bool {
     plan.pipeline.as_ref().is_some_and(|pipeline| !pipeline.undoes_failed_windows())
 }

@@ -81,7 +81,7 @@ impl CanonicalConv {
     }
 }
 
-/// True if the elements of a view are contiguous.
+/// Returns true if the elements of a view are contiguous.
 pub(crate) fn is_dense(view: &View) -> bool {
     let runs = view.runs();
     runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
@@ -215,7 +215,7 @@ impl Geometry {
         (n * oh * ow).saturating_mul(self.groups * c * r * s)
     }
 
-    /// True for 1×1 kernels, whose patches are the pixels of x.
+    /// Returns true for 1×1 kernels, whose patches are the pixels of x.
     pub fn is_plain(&self) -> bool {
         self.w[2..] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
     }
@@ -225,17 +225,17 @@ impl Geometry {
         if self.channels_last() { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
     }
 
-    /// True if the multiplication may round its operands.
+    /// Returns true if the multiplication may round its operands.
     pub fn rounds(&self) -> bool {
         self.precision != Precision::Full
     }
 
-    /// True if x and y are stored as `[n, h, w, c]`.
+    /// Returns true if x and y are stored as `[n, h, w, c]`.
     pub fn channels_last(&self) -> bool {
         self.layout == ImageLayout::Nhwc
     }
 
-    /// True if x, w and y are stored in bf16.
+    /// Returns true if x, w and y are stored in bf16.
     pub fn is_bf16(&self) -> bool {
         self.storage == StorageType::Bf16
     }
@@ -250,13 +250,13 @@ impl Geometry {
         [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.storage.size())
     }
 
-    /// True if the channels of a pixel fill whole loads, as the kernels for this layout want.
+    /// Returns true if the channels of a pixel fill whole loads, as the kernels for this layout want.
     fn loads(&self, bytes: usize) -> bool {
         [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(H200.load_bytes))
     }
 
-    /// True if cuDNN computes the same: it pads both sides equally, computes every output that fits, and indexes by 32
-    /// bits.
+    /// Returns true if cuDNN computes the same: it pads both sides equally, computes every output that fits, and
+    /// indexes by 32 bits.
     fn is_consistent(&self) -> bool {
         let fits = |i: usize| {
             let (image, kernel) = (self.x[2 + i] + 2 * self.padding[i], (self.w[2 + i] - 1) * self.dilation[i] + 1);

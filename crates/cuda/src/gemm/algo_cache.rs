@@ -58,7 +58,7 @@ impl AlgoCache {
         AlgoCache { kept, recent: Mutex::new(Recent { products, dirty: false }) }
     }
 
-    /// True if entries can be stored.
+    /// Returns true if entries can be stored.
     pub fn keeps(&self) -> bool {
         self.kept.keeps()
     }

@@ -26,7 +26,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// True if a GPU cannot be used without it.
+    /// Returns true if a GPU cannot be used without it.
     pub fn is_needed(self) -> bool {
         self != Missing::Cudnn
     }

@@ -12,7 +12,7 @@ use bilevel::Key;
 pub struct Noisy {
     /// The labels.
     pub labels: Vec<i32>,
-    /// Which of them differ from the true ones.
+    /// Marks the labels that differ from the true ones.
     pub wrong: Vec<bool>,
 }
 

@@ -14,7 +14,7 @@ const PICTURE: usize = 3 * 32 * 32;
 pub const CIFAR10_CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// Which of the two.
+/// The dataset, of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// CIFAR-10: one label, of 10 classes.
@@ -23,7 +23,7 @@ pub enum Kind {
     Hundred,
 }
 
-/// Which part of the dataset.
+/// The part of the dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The 50 000 training images.

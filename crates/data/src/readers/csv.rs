@@ -17,7 +17,7 @@ pub enum Header {
     Skip(usize),
 }
 
-/// Which column is to be predicted from the others.
+/// The column to predict from the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// None.

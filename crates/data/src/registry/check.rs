@@ -24,7 +24,7 @@ pub enum FileState {
 }
 
 impl FileState {
-    /// True if nothing is left to do.
+    /// Returns true if nothing is left to do.
     pub fn is_fine(self) -> bool {
         matches!(self, FileState::Good | FileState::There)
     }

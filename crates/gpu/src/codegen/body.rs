@@ -58,7 +58,7 @@ impl<'a, 'c> Members<'a, 'c> {
         self.names.len() + self.loaded.len() + self.rows.len()
     }
 
-    /// True if a member, or its operand, is one value per row.
+    /// Returns true if a member, or its operand, is one value per row.
     pub fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }

@@ -29,7 +29,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// True if a node must be computed.
+    /// Returns true if a node must be computed.
     pub fn wants(&self, node: usize) -> bool {
         !self.carry_only || self.schedule.in_every_step(node)
     }
@@ -52,7 +52,7 @@ impl Context<'_> {
         self.schedule.nodes[node].storage
     }
 
-    /// True if one of these members overwrites a carried input.
+    /// Returns true if one of these members overwrites a carried input.
     pub fn overwrites(&self, members: &[usize]) -> bool {
         members.iter().any(|member| self.updates.contains_key(member))
     }

@@ -148,7 +148,8 @@ impl Members<'_, '_> {
     }
 }
 
-/// True if every n consecutive elements of a row, starting at a multiple of n, are contiguous and aligned in memory.
+/// Returns true if every n consecutive elements of a row, starting at a multiple of n, are contiguous and aligned in
+/// memory.
 fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
     let whole = |places: isize| places % n as isize == 0;
     inner.split_last().is_some_and(|(last, others)| {

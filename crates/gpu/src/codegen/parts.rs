@@ -71,7 +71,7 @@ impl Parts {
         Parts(self.0 | part.closure().0)
     }
 
-    /// True if a part is in the set.
+    /// Returns true if a part is in the set.
     pub fn has(self, part: Part) -> bool {
         self.0 & Parts::of(part).0 != 0
     }

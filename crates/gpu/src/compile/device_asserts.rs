@@ -34,7 +34,7 @@ impl Checks {
         found
     }
 
-    /// True if a step of the loop can fail.
+    /// Returns true if a step of the loop can fail.
     pub fn are_in_loop(&self, schedule: &Schedule) -> bool {
         self.numbers.keys().any(|&id| schedule.group_of(id).is_some_and(|group| group >= schedule.prologue))
     }

@@ -153,7 +153,7 @@ impl GpuPipeline {
         &self.schedule
     }
 
-    /// True if a pass is not switched off.
+    /// Returns true if a pass is not switched off.
     pub fn has(&self, pass: GpuPass) -> bool {
         !self.off.contains(&pass)
     }

@@ -37,18 +37,18 @@ pub enum Work<C> {
 }
 
 impl<C: LibraryCall> Work<C> {
-    /// True for a kernel that reports indices out of range.
+    /// Returns true for a kernel that reports indices out of range.
     pub fn can_fail(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.kernel.can_fail)
     }
 
-    /// True for a kernel that is skipped after a check has failed.
+    /// Returns true for a kernel that is skipped after a check has failed.
     pub fn skips_after_failure(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.kernel.skips_after_failure)
     }
 
-    /// True for a kernel that is tuned to occupy every multiprocessor. If it runs concurrently with others, many of its
-    /// blocks must wait for them and then run alone, which doubles its time.
+    /// Returns true for a kernel that is tuned to occupy every multiprocessor. If it runs concurrently with others,
+    /// many of its blocks must wait for them and then run alone, which doubles its time.
     pub fn occupies_whole_gpu(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.shared > 0)
     }
@@ -106,14 +106,14 @@ pub struct Span {
 }
 
 impl Span {
-    /// True if an address is in the span; an empty span contains its first byte.
+    /// Returns true if an address is in the span; an empty span contains its first byte.
     pub fn holds(&self, address: &Arg) -> bool {
         let &Arg::Memory(place, bytes) = address else { return false };
         let (first, at) = (self.place.offset as isize, place.offset as isize + bytes);
         self.place.region == place.region && (first..first + self.bytes.max(1) as isize).contains(&at)
     }
 
-    /// True if both overlap. Bound buffers are distinct.
+    /// Returns true if both overlap. Bound buffers are distinct.
     pub fn meets(&self, other: &Span) -> bool {
         let (a, b) = (self.place, other.place);
         a.region == b.region && a.offset < b.offset + other.bytes && b.offset < a.offset + self.bytes

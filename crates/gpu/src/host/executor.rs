@@ -106,7 +106,7 @@ pub struct Functions {
     libraries: Vec<Library>,
 }
 
-/// True if the machine has a C++ compiler.
+/// Returns true if the machine has a C++ compiler.
 pub fn can_compile() -> bool {
     let found = Command::new("cc").args(["-x", "c++", "-std=c++17", "-fsyntax-only", "/dev/null"]).status();
     found.is_ok_and(|status| status.success())

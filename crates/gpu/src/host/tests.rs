@@ -6,8 +6,8 @@ use bilevel_graph::{Array, DType, ErrorKind, Graph, Meta, Program, Runnable, Ten
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
-/// True if kernels can be compiled. If not, says that the test is skipped, or fails if `CI` is `true`: a test that never
-/// ran must not look like one that passed.
+/// Returns true if kernels can be compiled. If not, says that the test is skipped, or fails if `CI` is `true`: a test
+/// that never ran must not look like one that passed.
 fn has_compiler() -> bool {
     let found = can_compile();
     if !found {

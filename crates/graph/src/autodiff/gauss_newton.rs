@@ -144,7 +144,7 @@ pub fn gauss_newton_vector(loss: Tensor, wrt: &[Tensor], v: &[Tensor]) -> Result
     GaussNewton::new(loss, wrt)?.times(v)
 }
 
-/// Says that each element of a value is a convex function of some tensors.
+/// Marks each element of a value as a convex function of some tensors.
 pub(crate) fn mark(value: Tensor, outputs: &[Tensor], sign: Sign) -> Result<()> {
     let all = [&[value], outputs].concat();
     let Some(graph) = common_graph("convex_in", &all)? else { return Ok(()) };

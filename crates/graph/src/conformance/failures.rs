@@ -38,7 +38,7 @@ impl Watch {
     }
 }
 
-/// True if both have the same bits.
+/// Returns true if both have the same bits.
 fn is_same(found: &[f64], expected: &[f64]) -> bool {
     found.iter().map(|x| x.to_bits()).eq(expected.iter().map(|x| x.to_bits()))
 }

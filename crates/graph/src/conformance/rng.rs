@@ -30,7 +30,7 @@ impl Dice {
         self.bits() as usize % n.max(1)
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -117,7 +117,7 @@ impl Buffer {
         crate::shape::element_count(self.shape())
     }
 
-    /// True when it has no elements.
+    /// Returns true when it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

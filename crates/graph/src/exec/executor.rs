@@ -91,7 +91,7 @@ pub trait Runnable: Send {
     /// Memory of its executor, all zeros.
     fn allocate(&self, meta: &Meta) -> Result<Buffer>;
 
-    /// True for a buffer of its executor.
+    /// Returns true for a buffer of its executor.
     fn accepts(&self, buffer: &Buffer) -> bool;
 
     /// Runs these steps, of which there is at least one.

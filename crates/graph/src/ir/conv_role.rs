@@ -89,7 +89,7 @@ impl ConvRole {
         ConvRole { image: self.kernel, kernel: self.image }
     }
 
-    /// True if x is not spread, or all three arrays are.
+    /// Returns true if x is not spread, or all three arrays are.
     pub fn fits(self, dims: &ConvDims) -> bool {
         let spacings =
             [(self.image, dims.image_dilation), (self.kernel, dims.kernel_dilation), (self.result(), dims.stride)];

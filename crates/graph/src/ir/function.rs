@@ -128,7 +128,7 @@ impl Function {
         self.program.nodes.is_empty()
     }
 
-    /// True if anything is drawn at random.
+    /// Returns true if anything is drawn at random.
     pub fn is_random(&self) -> bool {
         self.program.nodes.iter().any(|node| matches!(node.op, Op::Random(..)))
     }

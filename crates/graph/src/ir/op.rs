@@ -108,7 +108,7 @@ elementwise! {
 }
 
 impl BinaryOp {
-    /// True for the comparisons, whose answer is 0 or 1 and whose derivative is structurally zero.
+    /// Returns true for the comparisons, whose answer is 0 or 1 and whose derivative is structurally zero.
     pub const fn is_comparison(self) -> bool {
         matches!(self, BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le)
     }

@@ -19,7 +19,7 @@ pub(super) type Line = &'static Location<'static>;
 /// Products of constants between this and its inverse are merged: far from under- and overflow of 32-bit floats.
 const TINY: f64 = 1e-30;
 
-/// True for ±2ᵏ: a product with it is exact, unless it leaves the range.
+/// Returns true for ±2ᵏ: a product with it is exact, unless it leaves the range.
 fn is_power_of_two(c: f64) -> bool {
     c.is_normal() && c.to_bits() << 12 == 0
 }

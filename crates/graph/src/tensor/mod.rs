@@ -82,8 +82,8 @@ impl Tensor {
         with_graph(self.graph, |data| data.nodes.get(self.node as usize).cloned()).flatten()
     }
 
-    /// True if both are one node of one graph. Equal expressions of equal operands are one node; whether two different
-    /// nodes hold equal numbers is not known before a run. For numbers see [`equal`](Tensor::equal) and
+    /// Returns true if both are one node of one graph. Equal expressions of equal operands are one node; whether two
+    /// different nodes hold equal numbers is not known before a run. For numbers see [`equal`](Tensor::equal) and
     /// [`less`](Tensor::less).
     ///
     /// ```
@@ -135,7 +135,7 @@ impl Tensor {
         element_count(&self.meta().shape)
     }
 
-    /// True when it has no elements.
+    /// Returns true when it has no elements.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }

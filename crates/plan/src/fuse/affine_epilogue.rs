@@ -92,7 +92,7 @@ impl AffineEpilogue {
     }
 }
 
-/// True if a view repeats one dense row in every row of a row-major result.
+/// Returns true if a view repeats one dense row in every row of a row-major result.
 fn repeats_along_columns(layout: &DotLayout, view: &View) -> bool {
     let (rows, columns) = (Run { length: layout.m, stride: 0 }, Run { length: layout.n, stride: 1 });
     layout.m > 1 && layout.n > 1 && layout.c == (layout.n as isize, 1) && view.runs() == [rows, columns]

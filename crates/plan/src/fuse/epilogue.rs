@@ -61,7 +61,7 @@ fn affine(low: &LoweredGraph, target: &Target, product: usize, members: &[usize]
     alone.then_some(form)
 }
 
-/// True if a loop can become the epilogue of a product that it reads.
+/// Returns true if a loop can become the epilogue of a product that it reads.
 pub(crate) fn can_follow(
     low: &LoweredGraph,
     grouping: &mut Grouping,

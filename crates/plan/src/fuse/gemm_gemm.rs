@@ -91,13 +91,13 @@ pub(crate) fn gemm_gemm_ending_at(
     Some(GemmGemm { product, groups: [grouping.group_of[product]?, group, last] })
 }
 
-/// True for a batched product with dense results of this shape.
+/// Returns true for a batched product with dense results of this shape.
 fn is_product_of_rows(node: &Node, rows: usize, length: usize) -> bool {
     let Kind::Dot(layout, _) = &node.kind else { return false };
     (layout.m, layout.n, layout.c) == (rows, length, (length as isize, 1)) && is_dense(layout, 2, rows * length)
 }
 
-/// True if the matrices of one side are contiguous, with this many elements each.
+/// Returns true if the matrices of one side are contiguous, with this many elements each.
 fn is_dense(layout: &DotLayout, side: usize, elements: usize) -> bool {
     let mut stride = elements as isize;
     layout.batch.iter().rev().filter(|(length, _)| *length != 1).all(|(length, strides)| {

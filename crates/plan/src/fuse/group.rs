@@ -114,8 +114,8 @@ impl Grouping {
         }
     }
 
-    /// True if this loop reads the node's memory only element by element, in loop order, so that it can overwrite each
-    /// element after reading it.
+    /// Returns true if this loop reads the node's memory only element by element, in loop order, so that it can
+    /// overwrite each element after reading it.
     pub fn reads_in_step(&self, nodes: &[Node], group: usize, node: usize) -> bool {
         let Some(domain) = self.groups[group].domain else { return false };
         let product = self.groups[group].gemm;
@@ -134,7 +134,7 @@ impl Grouping {
     }
 }
 
-/// True if the view repeats each of `rows` dense values `length` times.
+/// Returns true if the view repeats each of `rows` dense values `length` times.
 pub fn repeats_rows(view: &View, rows: usize, length: usize) -> bool {
     let (dense, repeat) = (Run { length: rows, stride: 1 }, Run { length, stride: 0 });
     view.offset == 0

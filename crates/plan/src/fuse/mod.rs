@@ -115,8 +115,8 @@ impl Fuser<'_> {
         groups
     }
 
-    /// True if a tiny loop already depends on these groups; a long loop may gain dependencies. A loop over one row does
-    /// not wait for a number that is added to its sum, so that the sums over all parameters of a network stay
+    /// Returns true if a tiny loop already depends on these groups; a long loop may gain dependencies. A loop over one
+    /// row does not wait for a number that is added to its sum, so that the sums over all parameters of a network stay
     /// independent.
     fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
         let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
@@ -274,8 +274,8 @@ impl Fuser<'_> {
         Ok(())
     }
 
-    /// True if adding these dependencies to a small loop would make large work that waits for it wait for other large
-    /// work too: the memory of both would be live at once.
+    /// Returns true if adding these dependencies to a small loop would make large work that waits for it wait for other
+    /// large work too: the memory of both would be live at once.
     fn delays(&self, group: usize, others: &[usize]) -> bool {
         let direct = self.order.before(group);
         let known = others.iter().all(|other| *other == group || direct.contains(other));
@@ -286,7 +286,7 @@ impl Fuser<'_> {
         self.order.any_after(group, is_large) && self.order.any_new_before(group, others, is_large)
     }
 
-    /// True if a group has a large result.
+    /// Returns true if a group has a large result.
     fn is_large(&self, group: usize) -> bool {
         self.grouping.groups[group].members.iter().any(|&id| self.target.costs.is_large(self.low.nodes[id].bytes()))
     }

@@ -85,7 +85,7 @@ impl<'a> Finder<'a> {
         groups.filter(|&group| Some(group) != own).map(|group| self.order.place(group)).max()
     }
 
-    /// True for a value that is only read element by element, by loops over the same elements.
+    /// Returns true for a value that is only read element by element, by loops over the same elements.
     fn is_for_loops(&self, id: usize) -> bool {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id];
@@ -223,7 +223,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// True if a value can be computed element by element from these.
+    /// Returns true if a value can be computed element by element from these.
     fn follows_from(&self, id: usize, base: &HashSet<usize>) -> bool {
         let node = &self.low.nodes[id];
         base.contains(&id) || computes_elements(node) && node.reads().all(|(read, _)| self.follows_from(read, base))
@@ -255,7 +255,7 @@ fn written(node: &Node) -> u64 {
     bytes + bytes / 4
 }
 
-/// True for operations computed element by element.
+/// Returns true for operations computed element by element.
 fn computes_elements(node: &Node) -> bool {
     match node.kind {
         Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),

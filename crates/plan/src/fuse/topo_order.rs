@@ -53,13 +53,13 @@ impl TopoOrder {
         &self.after[group]
     }
 
-    /// True if a descendant of this group satisfies the predicate.
+    /// Returns true if a descendant of this group satisfies the predicate.
     pub fn any_after(&self, group: usize, kind: impl Fn(usize) -> bool) -> bool {
         let mut met = self.walk();
         self.meets(&mut met, vec![group], &self.after, kind)
     }
 
-    /// True if adding these dependencies would give a group a new ancestor that satisfies the predicate.
+    /// Returns true if adding these dependencies would give a group a new ancestor that satisfies the predicate.
     pub fn any_new_before(&self, group: usize, others: &[usize], kind: impl Fn(usize) -> bool) -> bool {
         let mut met = self.walk();
         met.meet(group);
@@ -123,7 +123,7 @@ impl TopoOrder {
         true
     }
 
-    /// True if no third group must run between these two.
+    /// Returns true if no third group must run between these two.
     pub fn adjacent(&self, a: usize, b: usize) -> bool {
         let (first, second) = if self.place[a] < self.place[b] { (a, b) } else { (b, a) };
         let limit = self.place[second];

@@ -82,7 +82,7 @@ impl Side {
         Some((merged_stride(view, &self.free)?, merged_stride(view, &self.contract)?))
     }
 
-    /// True if a single stride leads through the batch.
+    /// Returns true if a single stride leads through the batch.
     fn walks_batch(&self) -> bool {
         self.view().is_some_and(|view| merged_stride(view, &self.batch).is_some())
     }

@@ -55,7 +55,7 @@ impl<'a> LoweredProgram<'a> {
         }
     }
 
-    /// True for a node that computes something that is used.
+    /// Returns true for a node that computes something that is used.
     pub(crate) fn is_operation(&self, id: usize) -> bool {
         self.live[id] && is_computed(&self.nodes[id].kind)
     }

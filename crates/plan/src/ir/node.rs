@@ -93,7 +93,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// True if it can be part of a fused loop; any other operation is a separate group.
+    /// Returns true if it can be part of a fused loop; any other operation is a separate group.
     pub(crate) fn fuses(&self) -> bool {
         matches!(
             self,
@@ -222,7 +222,7 @@ impl Node {
             .flatten()
     }
 
-    /// True if the view covers all elements of this node in memory order.
+    /// Returns true if the view covers all elements of this node in memory order.
     pub fn is_whole(&self, view: &View) -> bool {
         view.is_contiguous() && view.count() == self.count()
     }

@@ -46,7 +46,7 @@ impl StorageType {
         }
     }
 
-    /// True if an element holds fewer bits than the type in which it is computed.
+    /// Returns true if an element holds fewer bits than the type in which it is computed.
     pub fn is_reduced(self) -> bool {
         matches!(self, StorageType::Bf16 | StorageType::F16)
     }

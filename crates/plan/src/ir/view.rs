@@ -26,7 +26,7 @@ impl View {
         element_count(&self.shape)
     }
 
-    /// True if row-major order of the view is memory order from offset 0.
+    /// Returns true if row-major order of the view is memory order from offset 0.
     pub fn is_contiguous(&self) -> bool {
         self.offset == 0 && self.runs().iter().all(|run| run.stride == 1) && self.runs().len() <= 1
     }

@@ -80,7 +80,8 @@ fn dense(low: &LoweredGraph, node: usize) -> Operand {
     Operand::At { node, view: View::contiguous(&low.nodes[node].shape) }
 }
 
-/// True if no cast of an array has to be copied at the end of a step: a copy would take as long as computing it.
+/// Returns true if no cast of an array has to be copied at the end of a step: a copy would take as long as computing
+/// it.
 pub(crate) fn are_written_in_place(low: &LoweredGraph, carries: &[Carry]) -> bool {
     let is_array =
         |node: usize| matches!(low.nodes[node].kind, Kind::CarriedCast(CastForm::Bf16 | CastForm::ScaledF16));

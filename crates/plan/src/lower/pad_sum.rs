@@ -34,7 +34,7 @@ pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
     found
 }
 
-/// True if no two padded values overlap: along some axis, one ends before the other begins.
+/// Returns true if no two padded values overlap: along some axis, one ends before the other begins.
 pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
     let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
         let (low, stride, length) =

@@ -108,7 +108,7 @@ impl Constraints {
         Constraints { input_of, output_of, updated, shared, is_separate }
     }
 
-    /// True if a value can be computed as a part of a concatenation.
+    /// Returns true if a value can be computed as a part of a concatenation.
     fn is_free(&self, id: usize) -> bool {
         let elsewhere = [&self.output_of, &self.updated, &self.shared].iter().any(|places| places[id].is_some());
         !elsewhere && !self.is_separate[id]

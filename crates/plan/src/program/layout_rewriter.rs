@@ -51,12 +51,12 @@ impl<'a> LayoutRewriter<'a> {
         &self.orders[id]
     }
 
-    /// True if a value is available in any permutation.
+    /// Returns true if a value is available in any permutation.
     pub fn is_free(&self, id: usize) -> bool {
         self.free[id].is_some()
     }
 
-    /// True if a function of these operands is cheaply available in any permutation.
+    /// Returns true if a function of these operands is cheaply available in any permutation.
     pub fn are_free(&self, operands: &[usize]) -> bool {
         operands.iter().all(|&id| self.free[id].is_some_and(|operations| operations < MAX_DUPLICATED_OPERATIONS))
     }

@@ -35,7 +35,7 @@ impl Pool {
     }
 }
 
-/// True if every element of an image is in at most one window, and no window exceeds the image.
+/// Returns true if every element of an image is in at most one window, and no window exceeds the image.
 pub(crate) fn are_disjoint(windows: &WindowDims) -> bool {
     windows.size == windows.stride && windows.padding == [(0, 0); 2]
 }
@@ -45,7 +45,7 @@ fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
     [n * c, h * w]
 }
 
-/// True if a program has max pools.
+/// Returns true if a program has max pools.
 pub(crate) fn has_max_pools(program: &Program) -> bool {
     program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_)))
 }

@@ -95,7 +95,7 @@ mod tests {
         members.filter_map(|&id| schedule.index_check(id)).collect()
     }
 
-    /// True if the reference refuses an index after all integer inputs are set to this value.
+    /// Returns true if the reference refuses an index after all integer inputs are set to this value.
     fn fails(program: &Program, inputs: &Inputs, value: i32) -> bool {
         let set = |(name, array): &(String, Array)| match array.dtype() {
             DType::I32 => (name.clone(), Array::full(array.shape(), f64::from(value), DType::I32)),

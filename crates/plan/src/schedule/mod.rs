@@ -82,13 +82,13 @@ impl Schedule {
         self.grouping.access(&self.nodes, (group, domain), (member, self.role(member)?), operand)
     }
 
-    /// True if a node's values must be in memory, because it is in no loop or another group reads them.
+    /// Returns true if a node's values must be in memory, because it is in no loop or another group reads them.
     pub fn is_stored(&self, node: usize) -> bool {
         self.stored[node]
     }
 
-    /// True if every step must compute a node, because a carried value depends on it or because it can fail. All other
-    /// nodes affect only the outputs, which are those of the last step of a run.
+    /// Returns true if every step must compute a node, because a carried value depends on it or because it can fail.
+    /// All other nodes affect only the outputs, which are those of the last step of a run.
     pub fn in_every_step(&self, node: usize) -> bool {
         self.in_every_step[node]
     }

@@ -198,7 +198,7 @@ impl Site<'_> {
         Some(way(operands, Partial))
     }
 
-    /// True for terms of a sum, and for 0, which is the sum of zeros.
+    /// Returns true for terms of a sum, and for 0, which is the sum of zeros.
     fn is_term(&self, operand: usize) -> bool {
         self.have[operand].is_partial() || (self.zero[operand] && self.have[operand].is_replicated())
     }

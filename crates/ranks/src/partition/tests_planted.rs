@@ -40,7 +40,7 @@ fn found(program: &Program, plant: impl Fn(&Op, &mut Way) + Sync) -> Result<Vec<
     Threads::run(RANKS, work).swap_remove(1)
 }
 
-/// True if the results are those of one rank.
+/// Returns true if the results are those of one rank.
 fn is_right(program: &Program, plant: impl Fn(&Op, &mut Way) + Sync) -> bool {
     let expected = outputs(&Reference, program, &inputs(), 1).unwrap();
     let near = |a: &Array, b: &Array| a.to_f64().iter().zip(b.to_f64()).all(|(a, b)| (a - b).abs() < 1e-12);

@@ -16,7 +16,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// True if λ or θ starts from a file.
+    /// Returns true if λ or θ starts from a file.
     pub fn is_given(&self) -> bool {
         !self.lambda.is_empty() || !self.theta.is_empty()
     }

@@ -12,7 +12,7 @@ use bilevel_graph::ProgramBuilder;
 /// square and its lagged product.
 const GROUP: &str = "samples";
 
-/// With fewer samples than this a correlation says nothing.
+/// With fewer samples than this a correlation is meaningless.
 const FEWEST: usize = 20;
 
 /// Returns true if [`read`] needs no more than this many samples; with fewer the sums need not be carried.

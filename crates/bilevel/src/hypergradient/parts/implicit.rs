@@ -144,7 +144,7 @@ pub struct Implicit {
 }
 
 impl Implicit {
-    /// For this inner loop and this way to end.
+    /// Compiles the parts for this inner loop and this ending.
     pub fn new(session: &Session, inner: InnerLoop, ending: Ending) -> Result<Self> {
         Self::stopping(session, inner, ending, false)
     }

@@ -27,7 +27,7 @@ pub(crate) struct NystromSolver {
 }
 
 impl NystromSolver {
-    /// With this many columns and this ρ.
+    /// Compiles the solver with this many columns and this ρ.
     pub fn new(
         session: &Session,
         inner: &InnerLoop,

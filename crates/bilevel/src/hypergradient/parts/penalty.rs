@@ -35,7 +35,7 @@ pub(crate) struct Slopes {
 }
 
 impl Slopes {
-    /// At this θ, an input of the graph.
+    /// The slopes at this θ, an input of the graph.
     pub fn new(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Self> {
         let both = [&trace.lambda[..], theta].concat();
         let InnerLoss { loss: inner, updates } = trace.inner_loss(theta, counter)?;

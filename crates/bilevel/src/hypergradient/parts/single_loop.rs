@@ -25,7 +25,7 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    /// At (λ, θ, v), with the inner loss as of one counter and the outer loss as of another.
+    /// The products at (λ, θ, v), with the inner loss of one counter and the outer loss of another.
     pub fn new(trace: &Trace, v: &[Tensor], (inner, outer): (Tensor, Tensor)) -> Result<Self> {
         let (lambda, theta) = (&trace.lambda, &trace.theta);
         let both = [&lambda[..], theta].concat();

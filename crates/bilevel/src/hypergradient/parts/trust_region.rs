@@ -30,7 +30,7 @@ pub(crate) struct TrustRegion {
 }
 
 impl TrustRegion {
-    /// For a z of which ‖z‖² is known. Whether it is inside is asked of the z one step before, so that no loop over z has to
+    /// The region for a z with this ‖z‖². The test applies to the z one step before, so that no loop over z has to
     /// wait for another.
     pub fn new(trace: &Trace, square: Tensor) -> Self {
         let [radius, last, exits] = [format!("{RADIUS}.0"), format!("{GROUP}.0"), format!("{GROUP}.1")]

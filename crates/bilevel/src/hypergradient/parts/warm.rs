@@ -69,7 +69,7 @@ pub struct Kept<const N: usize> {
 }
 
 impl<const N: usize> Warm<N> {
-    /// For these groups.
+    /// Prepares a memory of these groups.
     pub fn new(session: &Session, groups: [Like; N]) -> Self {
         let groups = groups.map(|like| like.metas(session.problem()));
         Warm { groups, executor: session.executor().share() }

@@ -47,7 +47,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// To be read, the most urgent first.
+    /// Batches to read, the most urgent first.
     jobs: VecDeque<Weak<Ticket>>,
     /// All tickets still in use.
     issued: Vec<Weak<Ticket>>,

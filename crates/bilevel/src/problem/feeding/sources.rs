@@ -69,7 +69,7 @@ impl Sources {
         self.data.iter().find(|(known, _)| known == name).map(|(_, tensor)| *tensor)
     }
 
-    /// True if a table has this name.
+    /// Returns true if a table has this name.
     pub fn is_table(&self, name: &str) -> bool {
         self.tables.iter().any(|table| table.name == name)
     }

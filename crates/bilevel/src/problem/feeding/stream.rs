@@ -113,7 +113,7 @@ pub(crate) fn in_dtype(name: &str, given: Array, dtype: DType) -> Result<Array> 
     Ok(array)
 }
 
-/// At which step a program reads a stream.
+/// The step at which a program reads a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// At the step its loop is in.

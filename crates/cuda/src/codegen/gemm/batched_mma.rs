@@ -28,7 +28,7 @@ const MAX_BLOCK_COLUMNS: usize = 104;
 const K_TILE: usize = 32;
 const K_TILE_BF16: usize = 64;
 
-/// True if products of this size use this kernel.
+/// Returns true if products of this size use this kernel.
 pub(crate) fn is_small(size: &DotSize) -> bool {
     let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=MAX_SIDE).contains(side));
     small && size.batch >= MIN_BATCH && size.precision != Precision::Full

@@ -40,8 +40,8 @@ const MAX_FULL_OCCUPANCY_ROW: usize = 208;
 /// The maximum shared memory per block in bytes, available on every GPU with these instructions.
 const MAX_SMEM_BYTES: usize = 96 << 10;
 
-/// True if these two products and the loop between them become one kernel. Not in `Tf32`, which needs twice the shared
-/// memory, nor if the loop reads several arrays of the same shape: three kernels are faster then.
+/// Returns true if these two products and the loop between them become one kernel. Not in `Tf32`, which needs twice the
+/// shared memory, nor if the loop reads several arrays of the same shape: three kernels are faster then.
 pub(crate) fn is_fused_attention(nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
     let members = &pass.members;
     let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =

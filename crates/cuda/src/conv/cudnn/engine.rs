@@ -48,7 +48,7 @@ impl Engine {
         Ok(Engine { config, engine, notes })
     }
 
-    /// True if it is deterministic, as precise as a plain sum of products, and rounds operands only if allowed.
+    /// Returns true if it is deterministic, as precise as a plain sum of products, and rounds operands only if allowed.
     pub fn suits(&self, geometry: &Geometry) -> bool {
         let Some(notes) = &self.notes else { return false };
         let says = |note: Note| notes.contains(&(note as u32));
@@ -56,7 +56,7 @@ impl Engine {
         exact && !REFUSED.into_iter().any(says)
     }
 
-    /// True if its kernels are compiled at run time, which takes about a second, or if that is unknown.
+    /// Returns true if its kernels are compiled at run time, which takes about a second, or if that is unknown.
     pub fn is_compiled(&self) -> bool {
         let (name, kind) = (Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Type::CUDNN_TYPE_BEHAVIOR_NOTE);
         let compiled = Behaviour::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32;

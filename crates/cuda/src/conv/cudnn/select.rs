@@ -181,7 +181,7 @@ impl ConvSelector {
     }
 }
 
-/// True if autotuning pays.
+/// Returns true if autotuning pays.
 fn is_tried(geometry: &Geometry) -> bool {
     geometry.products() >= MIN_TUNED_MULTIPLICATIONS
 }

@@ -36,7 +36,7 @@ struct Header {
 }
 
 impl Cache {
-    /// For an input and settings, in a folder.
+    /// The cache of an input with settings, in a folder.
     pub fn of(input: &Input, settings: &Settings, folder: &Path) -> Result<Self> {
         let mut digest = Digest::new();
         digest.add(MAGIC);

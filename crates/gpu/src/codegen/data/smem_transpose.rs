@@ -23,7 +23,7 @@ pub struct SmemTranspose<'a> {
     lines: usize,
 }
 
-/// True if a view is copied through shared memory.
+/// Returns true if a view is copied through shared memory.
 pub fn is_smem_transpose(view: &View) -> bool {
     SmemTranspose::of(&view.runs()).is_some()
 }

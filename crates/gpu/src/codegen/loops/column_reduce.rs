@@ -31,8 +31,8 @@ pub struct ColumnReduction {
     pub place: Place,
 }
 
-/// True if a reduction is over the columns of `n` elements in rows of this length, and so large that it takes two
-/// passes anyway.
+/// Returns true if a reduction is over the columns of `n` elements in rows of this length, and so large that it takes
+/// two passes anyway.
 pub fn is_by_columns(structure: &ReductionShape, (n, length): (usize, usize)) -> bool {
     n > 0 && *structure == ReductionShape::new(&[n / length, length], &[0]) && structure.parts() > 1
 }

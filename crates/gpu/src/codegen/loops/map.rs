@@ -16,7 +16,7 @@ pub const MAX_PARTIALS: usize = 1024;
 /// Elements per thread of a loop with reductions, if there are enough.
 const ELEMENTS_PER_THREAD: usize = 16;
 
-/// True if a reduction has one result.
+/// Returns true if a reduction has one result.
 pub fn is_scalar_reduction(structure: &ReductionShape) -> bool {
     structure.axes.iter().all(|axis| !axis.kept)
 }
@@ -111,7 +111,7 @@ fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]
     if n.is_multiple_of(lanes) { lanes } else { 1 }
 }
 
-/// True if a loop with these members computes in 64 bits.
+/// Returns true if a loop with these members computes in 64 bits.
 pub fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -> bool {
     let wide = |member: usize| {
         let node = &context.schedule.nodes[member];
@@ -122,8 +122,8 @@ pub fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -
     members_beside(context, first).iter().any(|&member| wide(member))
 }
 
-/// True if all arrays of `n` elements that a loop accesses have two bytes per element. Random numbers are drawn four at
-/// a time.
+/// Returns true if all arrays of `n` elements that a loop accesses have two bytes per element. Random numbers are drawn
+/// four at a time.
 fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
     let schedule = context.schedule;
     let has_two_bytes = |node: usize| context.storage(node).size() == 2;

@@ -25,7 +25,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// True if one kernel can combine both.
+    /// Returns true if one kernel can combine both.
     fn is_like(&self, other: &Partial) -> bool {
         let key = |partial: &Partial| (partial.op, partial.from.1, partial.to.1, partial.kept, partial.parts);
         key(self) == key(other)

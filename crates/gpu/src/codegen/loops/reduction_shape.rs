@@ -58,7 +58,7 @@ impl ReductionShape {
         self.count(false)
     }
 
-    /// True if consecutive elements belong to different results.
+    /// Returns true if consecutive elements belong to different results.
     pub fn beside(&self) -> bool {
         self.axes.last().is_some_and(|axis| axis.kept)
     }

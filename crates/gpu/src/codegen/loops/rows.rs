@@ -70,7 +70,7 @@ pub struct RowReductions {
 }
 
 impl RowReductions {
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.amax.is_empty()
     }

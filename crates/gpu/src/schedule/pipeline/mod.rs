@@ -112,8 +112,8 @@ struct StageOf {
 }
 
 impl<C: LibraryCall> SoftwarePipeline<C> {
-    /// True if two stages need little more memory than sequential steps, and no other persistent value is written by
-    /// both.
+    /// Returns true if two stages need little more memory than sequential steps, and no other persistent value is
+    /// written by both.
     pub fn fits_in_stages(sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
         let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
         let more = bytes(in_stages).saturating_sub(bytes(sequential));
@@ -165,7 +165,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
         self.rotation().map_or((0, 0), Rotation::copies)
     }
 
-    /// True if a failed check leaves the carried inputs of a window as they were.
+    /// Returns true if a failed check leaves the carried inputs of a window as they were.
     pub fn undoes_failed_windows(&self) -> bool {
         self.rotation().is_some()
     }

@@ -46,7 +46,7 @@ struct Carried {
 }
 
 impl Carried {
-    /// True if this arena offset is within its next value.
+    /// Returns true if this arena offset is within its next value.
     fn holds(&self, offset: usize) -> bool {
         (self.next..self.next + self.bytes).contains(&offset)
     }
@@ -96,12 +96,12 @@ pub struct Rotatable<'a, C> {
 }
 
 impl<C: LibraryCall> SoftwarePipeline<C> {
-    /// True if several iterations in flight may pay for a schedule.
+    /// Returns true if several iterations in flight may pay for a schedule.
     pub fn may_rotate(schedule: &Schedule) -> bool {
         schedule.initial_casts.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
-    /// True if several steps can have separate arenas. Amax words would have to exist once per step.
+    /// Returns true if several steps can have separate arenas. Amax words would have to exist once per step.
     pub fn fits_rotating(map: &MemoryMap) -> bool {
         map.arena_bytes <= MAX_ARENA_BYTES && map.amax_words[1].is_none()
     }
@@ -244,7 +244,7 @@ pub(super) fn arena_of((number, count): (usize, usize)) -> usize {
     (count - 1 - number) % STEPS_IN_FLIGHT
 }
 
-/// True if a step writes a carried value.
+/// Returns true if a step writes a carried value.
 fn carries_on<C>(step: &Step<C>, carried: &[Carried]) -> bool {
     step.writes.iter().any(|Span { place, .. }| match place.region {
         Region::Input(_) => true,
@@ -253,7 +253,7 @@ fn carries_on<C>(step: &Step<C>, carried: &[Carried]) -> bool {
     })
 }
 
-/// True if all carried values that are not updated in place are known early in a step.
+/// Returns true if all carried values that are not updated in place are known early in a step.
 fn is_early<C: LibraryCall>(costs: &CostModel, steps: &[Step<C>], carried: &[Carried]) -> bool {
     let done = finish_times(&dependencies(steps), &steps.iter().map(|step| cost(costs, step)).collect::<Vec<_>>());
     let in_arena = |step: &Step<C>| step.writes.iter().any(|span| span.place.region == Region::Arena);

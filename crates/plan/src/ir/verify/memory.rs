@@ -33,7 +33,7 @@ impl Held {
         self.place.offset.saturating_add(self.bytes)
     }
 
-    /// True if both are needed at some time, or in stages that may overlap.
+    /// Returns true if both are needed at some time, or in stages that may overlap.
     fn meets(&self, other: &Held) -> bool {
         let are_concurrent = self.stage != other.stage && self.stage != Stage::Both && other.stage != Stage::Both;
         are_concurrent || (self.first <= other.last && other.first <= self.last)
@@ -85,7 +85,8 @@ fn held(schedule: &Schedule, map: &MemoryMap, policy: AliasPolicy) -> Vec<Held> 
     values.chain(workspaces).filter(|one| one.bytes > 0).collect()
 }
 
-/// True if one of two values is computed as a part of the other, at hand of its product, or over a carried value.
+/// Returns true if one of two values is computed as a part of the other, at hand of its product, or over a carried
+/// value.
 fn may_share(schedule: &Schedule, a: &Held, b: &Held) -> bool {
     let (Owner::Node(x), Owner::Node(y)) = (a.owner, b.owner) else { return false };
     [(x, a, y, b), (y, b, x, a)].into_iter().any(|(one, of_one, other, of_other)| {
@@ -100,7 +101,7 @@ fn may_share(schedule: &Schedule, a: &Held, b: &Held) -> bool {
     })
 }
 
-/// True if a value is at its place within a concatenation.
+/// Returns true if a value is at its place within a concatenation.
 fn is_part(schedule: &Schedule, (whole, of_whole): (usize, &Held), (part, of_part): (usize, &Held)) -> bool {
     let node = &schedule.nodes[whole];
     if !matches!(node.kind, Kind::Concat(_)) {

@@ -148,7 +148,7 @@ impl LoweredProgram<'_> {
         })
     }
 
-    /// True for a node that a step or the prologue computes.
+    /// Returns true for a node that a step or the prologue computes.
     pub(crate) fn computes(&self, id: usize) -> bool {
         is_computed(&self.nodes[id].kind)
     }

@@ -30,7 +30,7 @@ impl LoweredProgram<'_> {
         self.verify_math_mode(id)
     }
 
-    /// True if bf16 represents all values of a node, or they are what a `Bf16` product rounds its result to.
+    /// Returns true if bf16 represents all values of a node, or they are what a `Bf16` product rounds its result to.
     fn may_be_bf16(&self, id: usize) -> bool {
         let node = &self.nodes[id];
         let is_bf16 =
@@ -83,12 +83,12 @@ impl LoweredProgram<'_> {
     }
 }
 
-/// True for the kinds whose results are scaled fp16.
+/// Returns true for the kinds whose results are scaled fp16.
 fn is_scaled(kind: &Kind) -> bool {
     matches!(kind, Kind::Elementwise(Elementwise::ScaleToF16(_)) | Kind::CarriedCast(CastForm::ScaledF16))
 }
 
-/// True if a node of this kind can read operands that are stored so.
+/// Returns true if a node of this kind can read operands that are stored so.
 fn reads(kind: &Kind, storage: StorageType) -> bool {
     match kind {
         Kind::Dot(_, Precision::Tf32) => storage != StorageType::Bf16,

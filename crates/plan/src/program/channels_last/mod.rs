@@ -20,13 +20,14 @@ use std::collections::HashMap;
 /// The permutation of an image's axes that puts channels last.
 pub(crate) const NHWC: [usize; 4] = [0, 2, 3, 1];
 
-/// True for convolutions that have kernels for channels last: of 32-bit floats, in `Tf32` or `Bf16`.
+/// Returns true for convolutions that have kernels for channels last: of 32-bit floats, in `Tf32` or `Bf16`.
 pub(crate) fn takes_channels_last(dtype: DType, precision: Precision) -> bool {
     dtype == DType::F32 && precision != Precision::Full
 }
 
-/// True if the images of a program will have channels last, of which `lanes` fill a load. Programs with grouped convolutions or overlapping max pools
-/// are left alone: these stay in \[n, c, h, w\], and converting around them costs as much as is gained.
+/// Returns true if the images of a program will have channels last, of which `lanes` fill a load. Programs with grouped
+/// convolutions or overlapping max pools are left alone: these stay in \[n, c, h, w\], and converting around them costs
+/// as much as is gained.
 pub(crate) fn will_have_channels_last(program: &Program, lanes: usize) -> bool {
     convolutions(program, takes_channels_last, lanes).iter().flatten().any(|one| one.gives_image)
         && !has_groups(program)

@@ -115,7 +115,7 @@ impl Learned {
         }
     }
 
-    /// True if there is a likelihood that depends on λ; the learning rates of a training are in none.
+    /// Returns true if there is a likelihood that depends on λ; the learning rates of a training are in none.
     pub fn has_evidence(&self) -> bool {
         !matches!(self, Learned::Rates(_))
     }
@@ -144,7 +144,7 @@ impl Learned {
         }
     }
 
-    /// True if every training starts from scratch.
+    /// Returns true if every training starts from scratch.
     pub fn is_cold(&self) -> bool {
         matches!(self, Learned::Rates(_))
     }
