@@ -7,7 +7,7 @@
 //!
 //! The quotient approximates vᵀ·C: it is exact if ∂λL_T is quadratic in θ, otherwise O(radius²) off. It needs no
 //! product with a Hessian. It approximates the derivative through one more step of training, f_λ − f_θᵀ·(∂u/∂g)·C. The
-//! indirect term is too small by a factor of about γ times the curvature, and rotated if curvatures differ.
+//! indirect term is its correct value times about γ times the curvature, and is rotated if curvatures differ.
 
 use crate::compiled::trace::as_variables;
 use crate::hypergradient::vocabulary::*;

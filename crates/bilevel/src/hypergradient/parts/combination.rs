@@ -243,8 +243,8 @@ impl Combination {
         }
     }
 
-    /// Correct at the minimum that it assumes. With random rows it averages products of independent draws; with columns
-    /// of H it needs all of them, as ρ goes to 0.
+    /// Correct at the minimum that it assumes: with random rows, only if it averages products of independent draws;
+    /// with columns of H, only if these are all of them, as ρ goes to 0.
     fn claims(&self) -> Claims {
         let averages = match self.solver {
             Solver::StochasticNeumann { .. } => true,

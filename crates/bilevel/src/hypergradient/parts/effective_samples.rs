@@ -15,7 +15,7 @@ const GROUP: &str = "samples";
 /// With fewer samples than this a correlation is meaningless.
 const FEWEST: usize = 20;
 
-/// Returns true if [`read`] needs no more than this many samples; with fewer the sums need not be carried.
+/// Returns true if this many samples suffice for [`read`]; otherwise the sums need not be carried.
 ///
 /// ```
 /// use bilevel::parts::effective_samples::are_enough;
