@@ -214,9 +214,12 @@ pub enum Command {
         /// Repetitions of each.
         #[arg(long, value_name = "N", default_value_t = 9, value_parser = count())]
         reps: u32,
-        /// Instead, print the peak memory of every rank with this many numbers of λ, and of θ, shared out.
+        /// Instead, print the peak memory of every rank with this many numbers of λ, of θ and of each of Adam's moments shared out.
         #[arg(long, value_name = "N", value_parser = numbers())]
         state: Option<u32>,
+        /// Instead, time a hypergradient of this many chains, which ranks share out.
+        #[arg(long, value_name = "K", value_parser = count(), conflicts_with = "state")]
+        chains: Option<u32>,
         #[command(flatten)]
         threads: Threads,
     },

@@ -98,6 +98,9 @@ fn run(command: Command) -> error::Result<bool> {
             return agree::Comparison { cpu, jax, seed, data }.run(&cases, &dtypes);
         }
         Command::Ranks { state: Some(numbers), threads, .. } => ranks::memory(numbers as usize, threads.count())?,
+        Command::Ranks { chains: Some(chains), reps, threads, .. } => {
+            ranks::chains(chains as usize, threads.count(), reps as usize)?;
+        }
         Command::Ranks { cases, reps, threads, .. } => {
             ranks::times(&chosen(cases, &ranks::NAMES), threads.count(), reps as usize)?;
         }

@@ -148,6 +148,18 @@ pub enum CliError {
         /// The folder of the study.
         path: PathBuf,
     },
+    /// An item of a study failed on another rank.
+    #[error("on rank {rank}: {sentence}")]
+    OnRank {
+        /// The rank.
+        rank: usize,
+        /// Why.
+        sentence: String,
+        /// The exit code that the error has there.
+        code: u8,
+        /// It is a refusal there.
+        is_refusal: bool,
+    },
     /// A derivative is wrong, a dataset is damaged, a comparison has no result.
     #[error("{0}")]
     CheckFailed(String),
@@ -195,7 +207,8 @@ impl CliError {
     /// Returns true if the request conflicts with existing files, and nothing was done.
     pub fn is_a_refusal(&self) -> bool {
         use CliError::{Changed, Config, Foreign, OtherDevice, Usage};
-        matches!(self, Usage(_) | Config(_) | Foreign { .. } | Changed(_) | OtherDevice { .. })
+        let is_refused_elsewhere = matches!(self, CliError::OnRank { is_refusal: true, .. });
+        is_refused_elsewhere || matches!(self, Usage(_) | Config(_) | Foreign { .. } | Changed(_) | OtherDevice { .. })
     }
 
     /// The same of a study that is one of several in this folder.
@@ -214,6 +227,7 @@ impl CliError {
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
             error if error.is_a_stop() => STOPPED,
             CliError::Item { error, .. } => error.exit_code(),
+            CliError::OnRank { code, .. } => *code,
             // The reader of our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,

@@ -145,9 +145,10 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
 
 /// Joins the other ranks, if there are several and they can share the command.
 fn share_out(command: &Option<Command>) -> Result<()> {
-    let Some(command) = command else { return run::ranks::refuse() };
+    let Some(command) = command else { return run::ranks::join() };
     match command {
-        Command::Run(_) | Command::Resume(_) => run::ranks::join(),
+        Command::Run(_) | Command::Resume(_) | Command::Compare(_) => run::ranks::join(),
+        Command::Reproduce(reproduce) if reproduce.study.as_deref() != Some("all") => run::ranks::join(),
         #[cfg(feature = "cuda")]
         Command::Devices(_) => run::ranks::join(),
         Command::Schema | Command::Completions { .. } | Command::List(_) => Ok(()),

@@ -47,5 +47,7 @@ fn _bilevel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(generalisation::shrunk, module)?)?;
     module.add_function(wrap_pyfunction!(generalisation::starts, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
+    module.add_function(wrap_pyfunction!(command::join_ranks, module)?)?;
+    module.add_function(wrap_pyfunction!(command::leave_ranks, module)?)?;
     Ok(())
 }

@@ -32,6 +32,27 @@ pub fn executor(device: &str, threads: usize) -> PyResult<Arc<dyn Executor>> {
     }
 }
 
+/// The same: there are no ranks.
+pub fn executor_of_run(device: &str, threads: usize, _settings: &str) -> PyResult<Arc<dyn Executor>> {
+    executor(device, threads)
+}
+
+/// Refuses: ranks come with the command.
+#[pyfunction]
+pub fn join_ranks() -> PyResult<(usize, usize)> {
+    Err(error::other(ABSENT))
+}
+
+/// There is nobody to leave.
+#[pyfunction]
+#[pyo3(signature = (_failure=None))]
+pub fn leave_ranks(_failure: Option<String>) {}
+
+/// There is one rank.
+pub fn follows() -> bool {
+    false
+}
+
 /// A page needs the command.
 pub fn page(
     _title: &str,

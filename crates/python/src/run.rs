@@ -1,7 +1,7 @@
 //! Runs of the outer loop on a background thread, controlled from Python.
 
 use crate::array;
-use crate::command::{executor, page};
+use crate::command::{executor_of_run, follows, page};
 use crate::error::{self, of};
 use crate::problem::{Problem, inner_loop, named, settings};
 use bilevel::checkpoints::Checkpoints;
@@ -179,13 +179,14 @@ impl Run {
     ) -> PyResult<Self> {
         let core = problem.core.clone();
         let registry = bilevel_run::Registry::new();
+        let given = [method, outer, inner.unwrap_or_default(), optimizer.unwrap_or_default()].join("\n");
         let method = registry.read_method(&settings(method)?).map_err(error::setting)?;
         let inner = inner_loop(inner, &*method)?;
         check_settings(&*method, &inner).map_err(of)?;
         method.applies(&core).map_err(of)?;
         let (signal, shared) = (StopSignal::new(), Arc::new(Shared::default()));
         let mut driver = Driver::new(&core, method).inner(inner).stop_signal(signal.clone());
-        driver = driver.executor(py.detach(|| executor(device, threads))?);
+        driver = driver.executor(py.detach(|| executor_of_run(device, threads, &given))?);
         if let Some(optimizer) = optimizer {
             driver = driver.optimizer(registry.read_optimizer(&settings(optimizer)?).map_err(error::setting)?);
         }
@@ -198,7 +199,12 @@ impl Run {
         }
         if let Some(folder) = &folder {
             let checkpoints = Checkpoints::new(folder.join("checkpoints")).every(checkpoint_every).resume(resume);
-            driver = driver.checkpoints(checkpoints).observe(JsonLines::new(folder.join("metrics.jsonl")));
+            driver = driver.checkpoints(checkpoints);
+        }
+        // Of several ranks, the first writes.
+        let folder = folder.filter(|_| !follows());
+        if let Some(folder) = &folder {
+            driver = driver.observe(JsonLines::new(folder.join("metrics.jsonl")));
         }
         let (told, stop) = (shared.clone(), signal.clone());
         let driver = driver.on_iteration(move |iteration: &Iteration, _: &State| {

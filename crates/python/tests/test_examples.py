@@ -40,6 +40,18 @@ def test_programs_that_are_timed_have_the_same_hypergradient():
         module.measured({"one": lambda: lambda: {"a": 1.0}, "other": lambda: lambda: {"a": 1.1}}, 1, 1e-3)
 
 
+def test_actors_do_all_runs_and_the_best_is_kept():
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        found, best = loaded("ray_actors", "ray").main()
+    finally:
+        ray.shutdown()
+    assert len(found) == 6 and best["outer_loss"] == min(run["outer_loss"] for run in found)
+    # The first two features say something, the others do not.
+    assert best["penalty"][:2].max() < best["penalty"][2:].mean()
+
+
 class Log:
     """Stands for MLflow and for a run of Weights & Biases, and remembers what it is told."""
 

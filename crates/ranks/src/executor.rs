@@ -86,6 +86,10 @@ impl Executor for Ranks {
     fn link(&self) -> Option<&Link> {
         (self.link.size() > 1).then_some(&self.link)
     }
+
+    fn alone(&self) -> Arc<dyn Executor> {
+        self.inner.clone()
+    }
 }
 
 /// A rank's part of a program.

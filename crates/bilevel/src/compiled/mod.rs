@@ -9,6 +9,7 @@ pub(crate) mod norms;
 pub(crate) mod purpose;
 pub(crate) mod routine;
 pub(crate) mod session;
+pub(crate) mod shares;
 pub(crate) mod state;
 pub(crate) mod stretches;
 pub(crate) mod trace;

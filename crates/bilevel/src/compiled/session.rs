@@ -71,6 +71,11 @@ impl Session {
         Ok(Session { problem: self.problem.in_precision(precision)?, ..self.clone() })
     }
 
+    /// The same session for what this rank computes without the others, on the same data.
+    pub(crate) fn alone(&self) -> Self {
+        Session { executor: self.executor.alone(), ..self.clone() }
+    }
+
     /// The problem.
     pub fn problem(&self) -> &AnyProblem {
         &self.problem

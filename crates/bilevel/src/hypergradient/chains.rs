@@ -2,12 +2,14 @@
 //!
 //!   h = (1/K)·Σₖ hₖ,  standard error of each number = √( Σₖ (hₖ − h)² / (K·(K−1)) )
 //!
-//! Each chain has its own θ, its own memory and its own noise; all see the same λ.
+//! Each chain has its own θ, its own memory and its own noise; all see the same λ. Where several ranks compute together and there is a
+//! chain for each, every rank runs some of the chains alone, and the states and hypergradients of all chains go to all ranks.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
 use crate::compiled::routine::Routine;
 use crate::compiled::session::Session;
+use crate::compiled::shares::Shares;
 use crate::compiled::state::State;
 use crate::compiled::trace::Trace;
 use crate::error::require;
@@ -66,7 +68,10 @@ const BRIEF: Duration = Duration::from_micros(300);
 struct Prepared {
     session: Session,
     averaging: Routine,
+    count: usize,
+    /// Those that this rank runs.
     chains: Vec<FinalLosses>,
+    shares: Shares,
     workers: usize,
     /// The last call took no longer than it takes to start threads.
     brief: bool,
@@ -85,10 +90,12 @@ impl<M: Method> Method for Chains<M> {
 
     fn compile(&self, session: &Session, inner: &InnerLoop) -> Result<Box<dyn Estimator>> {
         require(self.count >= 2, "count", self.count, "at least 2")?;
-        let chains = (0..self.count).map(|_| FinalLosses::new(&self.method, session, inner)).collect::<Result<_>>()?;
+        let (shares, own) = Shares::new(self.count, session);
+        let chains = shares.own().map(|_| FinalLosses::new(&self.method, &own, inner)).collect::<Result<_>>()?;
         let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let averaging = average_program(self.count, session)?;
-        Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
+        let (session, count) = (session.clone(), self.count);
+        Ok(Box::new(Prepared { session, averaging, count, chains, shares, workers, brief: false }))
     }
 
     // Chains are diagnosed as one method, independently of the diagnosis of their method alone.
@@ -178,15 +185,98 @@ fn average_program(chains: usize, session: &Session) -> Result<Routine> {
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
-        let executor = self.session.executor();
-        let mut states = split(state, self.chains.len(), executor)?;
+        let executor = self.session.executor().share();
+        let mut states = split(state, self.count, &*executor)?;
+        let own = self.shares.own();
+        let found = self.run(&mut states[own.clone()], own.start, (key, gamma));
+        let found = self.shares.agree(found)?;
+        self.exchange(&mut states, &*executor)?;
+        join(state, &states, &*executor)?;
+        let found = exchanged(found, &states, &self.shares, &*executor)?;
+        self.average(&found)
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        let executor = self.session.executor().share();
+        let mut states = split(state, self.count, &*executor)?;
+        let own = self.shares.own();
+        let restart = |(chain, state): (&mut FinalLosses, &mut State)| chain.restart(state, theta);
+        self.shares.agree(self.chains.iter_mut().zip(&mut states[own]).try_for_each(restart))?;
+        self.exchange(&mut states, &*executor)?;
+        join(state, &states, &*executor)
+    }
+}
+
+/// Numbers of a hypergradient beside its value: losses, oracles, and what was seen, each with whether it was.
+const NUMBERS: usize = 27;
+
+fn numbers(h: &Hypergradient) -> [f64; NUMBERS] {
+    let Oracles { inner_gradients, outer_gradients, hessian_products, mixed_products, losses } = h.oracles;
+    let counts = [inner_gradients, outer_gradients, hessian_products, mixed_products, losses].map(|n| n as f64);
+    let seen = seen(&mut h.diagnostics.clone()).map(|seen| *seen);
+    let mut all = [h.inner_loss, h.outer_loss].into_iter().chain(counts);
+    let mut seen = seen.iter().flat_map(|seen| [f64::from(u8::from(seen.is_some())), seen.unwrap_or(0.0)]);
+    std::array::from_fn(|_| all.next().or_else(|| seen.next()).unwrap_or(0.0))
+}
+
+/// What chains see of themselves.
+fn seen(d: &mut Diagnostics) -> [&mut Option<f64>; 10] {
+    [
+        &mut d.adjoint_norm,
+        &mut d.adjoint_growth,
+        &mut d.trust_exits,
+        &mut d.growth_rate,
+        &mut d.growth_steps,
+        &mut d.calm_step,
+        &mut d.reduced_step,
+        &mut d.effective_samples,
+        &mut d.solve_residual,
+        &mut d.least_curvature,
+    ]
+}
+
+fn of_numbers(value: Leaves, numbers: &[f64; NUMBERS]) -> Hypergradient {
+    let [inner_gradients, outer_gradients, hessian_products, mixed_products, losses] =
+        std::array::from_fn(|i| numbers[2 + i] as u64);
+    let oracles = Oracles { inner_gradients, outer_gradients, hessian_products, mixed_products, losses };
+    let mut h = Hypergradient::new(value, oracles).with_inner_loss(numbers[0]).with_outer_loss(numbers[1]);
+    for (seen, pair) in seen(&mut h.diagnostics).into_iter().zip(numbers[7..].as_chunks::<2>().0) {
+        *seen = (pair[0] != 0.0).then_some(pair[1]);
+    }
+    h
+}
+
+/// The hypergradients of all chains, from those that this rank ran.
+fn exchanged(
+    found: Vec<Hypergradient>,
+    states: &[State],
+    shares: &Shares,
+    executor: &dyn Executor,
+) -> Result<Vec<Hypergradient>> {
+    if !shares.is_shared_out() {
+        return Ok(found);
+    }
+    let (own, blame) = (shares.own(), found[0].blame);
+    let value = |chain: usize| match own.contains(&chain) {
+        true => Ok(found[chain - own.start].value.clone()),
+        false => states[chain].lambda.zeros_like(executor),
+    };
+    let values: Vec<Leaves> = (0..states.len()).map(value).collect::<Result<_>>()?;
+    shares.fill(&values)?;
+    let numbers = shares.numbers(found.iter().map(numbers).collect())?;
+    Ok(values.into_iter().zip(&numbers).map(|(value, numbers)| of_numbers(value, numbers).blaming(blame)).collect())
+}
+
+impl Prepared {
+    /// Runs the chains of this rank, of which this is the first, each from its state.
+    fn run(&mut self, states: &mut [State], first: usize, (key, gamma): (Key, f64)) -> Result<Vec<Hypergradient>> {
         let began = Instant::now();
         let run = |(number, (chain, state)): (usize, (&mut FinalLosses, &mut State))| {
-            chain.estimate(state, chain_key(key, number), gamma)
+            chain.estimate(state, chain_key(key, first + number), gamma)
         };
-        let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
-        // Ranks that compute a chain together must take the chains in one order.
-        let in_turn = self.brief || executor.link().is_some();
+        let mut work: Vec<_> = self.chains.iter_mut().zip(states).enumerate().collect();
+        // Ranks that compute a chain together must take the chains in one order, and those that do not have the cores between them.
+        let in_turn = self.brief || self.session.executor().link().is_some();
         let workers = if in_turn { 1 } else { self.workers.min(work.len()) };
         let share = work.len().div_ceil(workers);
         let found: Vec<Result<Hypergradient>> = std::thread::scope(|scope| {
@@ -204,22 +294,25 @@ impl Estimator for Prepared {
         });
         // This only assigns work to threads and never changes the result.
         self.brief = began.elapsed() < BRIEF;
-        let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
-        join(state, &states, executor)?;
-        self.average(&found)
+        found.into_iter().collect()
     }
 
-    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
-        let executor = self.session.executor();
-        let mut states = split(state, self.chains.len(), executor)?;
-        for (chain, state) in self.chains.iter_mut().zip(&mut states) {
-            chain.restart(state, theta)?;
+    /// Gives all ranks the states of all chains, whose memories are alike.
+    fn exchange(&self, states: &mut [State], executor: &dyn Executor) -> Result<()> {
+        if !self.shares.is_shared_out() {
+            return Ok(());
         }
-        join(state, &states, executor)
+        let own = self.shares.own();
+        let memory = states[own.start].memory.clone();
+        for (_, state) in states.iter_mut().enumerate().filter(|(chain, _)| !own.contains(chain)) {
+            if !state.memory.is_like(&memory) {
+                state.memory = memory.zeros_like(executor)?;
+            }
+        }
+        let all = |state: &State| state.theta.iter().chain(state.memory.iter()).cloned().collect();
+        self.shares.fill(&states.iter().map(all).collect::<Vec<Leaves>>())
     }
-}
 
-impl Prepared {
     fn average(&mut self, found: &[Hypergradient]) -> Result<Hypergradient> {
         for (number, h) in found.iter().enumerate() {
             self.averaging.bind(&format!("h{number}"), &h.value)?;

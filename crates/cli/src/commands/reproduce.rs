@@ -8,6 +8,7 @@ use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
 use crate::run::pack::{pack, unpack};
 use crate::run::provenance::{self, Provenance};
+use crate::run::ranks;
 use crate::run::study::Conductor;
 use crate::run::study_folder::StudyFolder;
 use crate::run::study_progress::StudyProgress;
@@ -126,14 +127,29 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
     let began = Instant::now();
     // Before anything is written, so that an early Ctrl-C leaves a folder that the same command continues.
     let signal = stop_on_interrupt()?;
-    let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
-    let folder = StudyFolder::begin(&path, &asked.mark)?;
-    if let Some(from) = asked.unpack {
-        unpack(from, folder.path())?;
-    }
-    let provenance = begun(&folder, plan)?;
+    let mut provenance = None;
+    let mut begun = || -> Result<StudyFolder> {
+        let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
+        let folder = StudyFolder::begin(&path, &asked.mark)?;
+        if let Some(from) = asked.unpack {
+            unpack(from, folder.path())?;
+        }
+        provenance = Some(begun(&folder, plan)?);
+        Ok(folder)
+    };
+    let folder = common(&mut begun)?;
     let conducted = conduct(study, plan, &folder, asked, &signal);
-    provenance::end(folder.path(), provenance);
+    if ranks::follows() {
+        let (found, ended) = conducted?;
+        ranks::meet()?;
+        return match ended {
+            Ended::Failed(error) => Err(error),
+            _ => Ok(found),
+        };
+    }
+    if let Some(provenance) = provenance {
+        provenance::end(folder.path(), provenance);
+    }
     let (found, ended) = match conducted {
         Err(error) => {
             packed(&folder, asked)?;
@@ -147,6 +163,7 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
         _ => found.write_report(&folder, plan)?,
     }
     packed(&folder, asked)?;
+    ranks::meet()?;
     if !asked.quiet
         && let Ended::Partly(sentence) = &ended
     {
@@ -160,6 +177,13 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
         writeln!(out, "\nTook {seconds:.1} s. The report is {}", escaped_path(&folder.report_file()))?;
     }
     Ok(found)
+}
+
+/// The folder that rank 0 begins, for all ranks.
+fn common(begin: &mut dyn FnMut() -> Result<StudyFolder>) -> Result<StudyFolder> {
+    let mut own = None;
+    let path = ranks::of_the_first(|| Ok(own.insert(begin()?).path().to_path_buf()))?;
+    Ok(own.unwrap_or_else(|| StudyFolder::of_the_first(&path)))
 }
 
 /// Packs a study, if requested.

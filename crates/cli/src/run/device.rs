@@ -30,15 +30,13 @@ pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     Ok(found)
 }
 
-/// Its executor, with this many threads on the CPU; 0 is one per core. If a launcher started several ranks, they
-/// compute together.
+/// Its executor, with this many threads on the CPU; 0 is one for each core of this rank.
 pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
-    let alone: Arc<dyn Executor> = match settled(device, true)? {
+    Ok(match settled(device, true)? {
         Device::Cuda(number) => gpu::executor(number)?,
-        _ if threads == 0 => Arc::new(Cpu::with_threads(ranks::threads()?)),
+        _ if threads == 0 => Arc::new(Cpu::with_threads(ranks::threads())),
         _ => Arc::new(Cpu::with_threads(threads)),
-    };
-    Ok(ranks::together(alone))
+    })
 }
 
 #[cfg(test)]

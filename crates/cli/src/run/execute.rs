@@ -13,8 +13,10 @@ use crate::run::result::write_result;
 use bilevel::checkpoints::Checkpoints;
 use bilevel::observers::{Observer, StopSignal};
 use bilevel::{Driver, Problem, StopReason};
+use bilevel_graph::Executor;
 use bilevel_run::run::RunResult;
 use bilevel_run::{Config, Registry};
+use std::sync::Arc;
 
 /// The problem of a configuration; a setting that makes none is named with its key.
 pub fn problem(config: &Config, registry: &Registry) -> Result<Problem> {
@@ -38,7 +40,7 @@ pub fn report(folder: &RunFolder, registry: &Registry) {
     }
 }
 
-/// Runs a configuration in its folder, from the beginning or from its last checkpoint. A run that is stopped, diverges
+/// Runs a configuration in its folder on this rank alone, from the beginning or from its last checkpoint. A run that is stopped, diverges
 /// or cannot be written is an error with a remedy; its folder can be resumed.
 pub fn execute(
     config: &Config,
@@ -48,16 +50,24 @@ pub fn execute(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
-    ranks::agree_on(&to_toml(registry, config))?;
-    if ranks::follows() {
-        return follow(config, registry, folder, resume, signal);
-    }
+    execute_on(executor(config.device, config.threads)?, config, registry, folder, resume, display, signal)
+}
+
+/// The same on an executor.
+fn execute_on(
+    executor: Arc<dyn Executor>,
+    config: &Config,
+    registry: &Registry,
+    folder: &RunFolder,
+    resume: bool,
+    display: Option<impl Observer + 'static>,
+    signal: StopSignal,
+) -> Result<RunResult> {
     let mut done = 0;
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
         look_at(folder, config, newest.checkpoint.last())?;
         done = newest.checkpoint.iteration();
     }
-    let executor = executor(config.device, config.threads)?;
     let path = folder.path().to_path_buf();
     let provenance = Provenance::begin(config.device, config.threads, Some(done));
     let mut recorder = Recorder::new(folder, config, registry, &provenance);
@@ -100,7 +110,7 @@ fn follow(
     signal: StopSignal,
 ) -> Result<RunResult> {
     let (path, until) = (folder.path().to_path_buf(), config.outer.iterations);
-    let executor = executor(config.device, config.threads)?;
+    let executor = ranks::together(executor(config.device, config.threads)?);
     let problem = match config.problem_on(registry, &executor, &signal) {
         Err(_) if signal.is_set() => return Err(CliError::Stopped { path, done: 0, until }),
         built => built.map_err(with_key)?,
@@ -115,7 +125,8 @@ fn follow(
     }
 }
 
-/// Like [`execute`], and draws the run however it ended, unless its files could no longer be written.
+/// Runs a configuration on all ranks together, and draws the run however it ended, unless its files could no longer be
+/// written.
 pub fn execute_and_draw(
     config: &Config,
     registry: &Registry,
@@ -124,10 +135,12 @@ pub fn execute_and_draw(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
-    let result = execute(config, registry, folder, resume, display, signal);
+    ranks::agree_on(&to_toml(registry, config))?;
     if ranks::follows() {
-        return result;
+        return follow(config, registry, folder, resume, signal);
     }
+    let executor = ranks::together(executor(config.device, config.threads)?);
+    let result = execute_on(executor, config, registry, folder, resume, display, signal);
     match &result {
         Ok(_) | Err(CliError::Diverged { .. }) => report(folder, registry),
         Err(CliError::Stopped { done, .. }) if *done > 0 => report(folder, registry),

@@ -5,6 +5,7 @@ use crate::errors::{CliError, Result};
 use crate::run::device::executor;
 use crate::run::execute::execute;
 use crate::run::folder::{RunFolder, clean, write_whole};
+use crate::run::ranks;
 use crate::run::record::found_lambda;
 use crate::run::result::{check_is_of, read_result};
 use crate::run::side_by_side::{cores, side_by_side};
@@ -73,7 +74,7 @@ impl Conductor<'_> {
 
     /// Whether the folder has the outcome of an item. A result without its λ means that the folder was changed: the run
     /// continues from its last checkpoint and writes both.
-    fn is_done(&self, item: &Item) -> bool {
+    pub(crate) fn is_done(&self, item: &Item) -> bool {
         match &item.work {
             Work::Run(_) => {
                 let folder = self.folder.run(&item.label);
@@ -89,39 +90,50 @@ impl Conductor<'_> {
         self.progress.expect(items.iter().zip(&weights).map(|(item, weight)| (*weight, self.is_done(item))));
         let mut found: Vec<Option<Result<Done>>> =
             items.iter().map(|item| self.is_done(item).then(|| self.read(item))).collect();
-        // Items that may use all cores share them: concurrent items scale better than threads within one.
-        let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
-        let jobs = if self.jobs == 0 { usual } else { self.jobs };
-        // It may fit if nothing else runs.
-        let crowded = |done: &Result<Done>, at_a_time: usize| at_a_time > 1 && lacked_memory(done);
-        let work = |number: &usize, at_a_time: usize| {
-            if self.signal.is_set() {
-                return None;
-            }
-            let (item, threads) = (&items[*number], (cores() / at_a_time).max(1));
-            self.progress.begin(&item.label, weights[*number]);
-            let done = self.item(item, threads);
-            if done.is_err() && !crowded(&done, at_a_time) {
-                // The others stop now and can be continued later.
-                self.signal.stop();
-            }
-            Some(done)
-        };
         if found.iter().flatten().any(Result::is_err) {
             self.signal.stop();
         }
+        match ranks::link() {
+            Some(link) => self.on_ranks(link, items, &weights, &mut found)?,
+            None => self.here(items, &weights, &mut found),
+        }
+        self.take(items, found, finished)
+    }
+
+    /// Does the unfinished items on this machine, concurrently.
+    fn here(&self, items: &[Item], weights: &[f64], found: &mut [Option<Result<Done>>]) {
+        // Items that may use all cores share them: concurrent items scale better than threads within one.
+        let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
+        let jobs = if self.jobs == 0 { usual } else { self.jobs };
+        let work = |&number: &usize, at_a_time: usize| {
+            self.one(&items[number], weights[number], (cores() / at_a_time).max(1), at_a_time > 1)
+        };
         let left = (0..items.len()).filter(|number| found[*number].is_none());
         let (alone, together): (Vec<usize>, Vec<usize>) = left.partition(|number| items[*number].alone);
         let at_a_time = jobs.min(together.len()).max(1);
         let beside = side_by_side(&together, at_a_time, |number| work(number, at_a_time));
         for (number, done) in together.iter().zip(beside) {
-            let again = done.as_ref().is_some_and(|done| crowded(done, at_a_time));
+            // It may fit if nothing else runs.
+            let again = done.as_ref().is_some_and(|done| at_a_time > 1 && lacked_memory(done));
             found[*number] = if again { work(number, 1) } else { done };
         }
         for number in alone {
             found[number] = work(&number, 1);
         }
-        self.take(items, found, finished)
+    }
+
+    /// Does one item, unless the study is stopping. A failure stops the study, unless a concurrent item lacked memory.
+    pub(crate) fn one(&self, item: &Item, weight: f64, threads: usize, is_crowded: bool) -> Option<Result<Done>> {
+        if self.signal.is_set() {
+            return None;
+        }
+        self.progress.begin(&item.label, weight);
+        let done = self.item(item, threads);
+        if done.is_err() && !(is_crowded && lacked_memory(&done)) {
+            // The others stop now and can be continued later.
+            self.signal.stop();
+        }
+        Some(done)
     }
 
     /// Adds the outcomes to the finished items; returns an error for a failed item, or for missing ones.
@@ -153,14 +165,31 @@ impl Conductor<'_> {
                 self.check_is_of(&folder, config)?;
                 let result = read_result(&folder)?;
                 check_is_of(&result, config, &folder)?;
-                folder.clean()?;
+                if !ranks::follows() {
+                    folder.clean()?;
+                }
                 self.progress.say(&format!("{}: already done", item.label));
                 self.finished(&folder, config, result)
             }
             Work::Measure(_) => {
-                clean(&self.folder.path().join(&item.label))?;
+                if !ranks::follows() {
+                    clean(&self.folder.path().join(&item.label))?;
+                }
                 self.read_measurement(item)
             }
+        }
+    }
+
+    /// Reads an item that another rank has just done.
+    pub(crate) fn kept(&self, item: &Item) -> Result<Done> {
+        match &item.work {
+            Work::Run(config) => {
+                let (folder, config) = (self.folder.run(&item.label), &(**config).clone().sealed()?);
+                let result = read_result(&folder)?;
+                check_is_of(&result, config, &folder)?;
+                self.finished(&folder, config, result)
+            }
+            Work::Measure(_) => self.read_measurement(item),
         }
     }
 
@@ -267,7 +296,7 @@ impl Conductor<'_> {
 }
 
 /// Whether it did not fit in the memory that others had left.
-fn lacked_memory(done: &Result<Done>) -> bool {
+pub(crate) fn lacked_memory(done: &Result<Done>) -> bool {
     let kind = match done {
         Err(CliError::Library(bilevel::Error::Graph(error))) => &error.kind,
         _ => return false,

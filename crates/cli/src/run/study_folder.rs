@@ -57,6 +57,11 @@ impl StudyFolder {
         Ok(StudyFolder { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// The folder that rank 0 has begun, for a rank that writes nothing but items in it.
+    pub fn of_the_first(path: &Path) -> Self {
+        StudyFolder { path: path.to_path_buf(), _lock: None }
+    }
+
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path

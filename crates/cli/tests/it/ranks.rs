@@ -83,13 +83,99 @@ fn ranks_with_other_configurations_are_refused_before_the_first_step() {
     assert!(!place.path("a/metrics.jsonl").exists());
 }
 
+/// Six short runs.
+const COMPARE: [&str; 9] =
+    ["compare", "feature-l2", "--methods", "langevin-adjoint,rmd", "--seeds", "3", "--outer", "4", "--quiet"];
+const ITEMS: [&str; 6] =
+    ["langevin-adjoint-s0", "langevin-adjoint-s1", "langevin-adjoint-s2", "rmd-s0", "rmd-s1", "rmd-s2"];
+
+#[test]
+fn a_comparison_on_several_ranks_has_the_items_of_one_to_the_bit_and_one_report() {
+    let place = Place::new();
+    place.run(&[&COMPARE[..], &["--out", "alone"]].concat()).done();
+    for ranks in [2, 3] {
+        let folder = format!("on{ranks}");
+        let Some(mut command) = on_ranks(&place, ranks, &[&COMPARE[..], &["--out", &folder]].concat()) else { return };
+        let said = Said::new(command.output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        for item in ITEMS {
+            let of = |folder: &str| found(&place, &format!("{folder}/{item}"));
+            assert_eq!(of(&folder), of("alone"), "{item}");
+        }
+        assert!(
+            place.path(&format!("{folder}/report.html")).exists()
+                && place.path(&format!("{folder}/rows.jsonl")).exists()
+        );
+        // Nothing is left to do, on any number of ranks.
+        let again = place.run(&[&COMPARE[..8], &["--out", &folder]].concat());
+        assert_eq!(again.error.matches("already done").count(), 6, "{again:?}");
+    }
+}
+
+#[test]
+fn a_sweep_whose_rank_is_killed_ends_and_the_same_command_finishes_it() {
+    let place = Place::new();
+    let sweep = [
+        "run",
+        "feature-l2",
+        "--outer",
+        "60",
+        "--set",
+        "seed=1,2,3,4",
+        "--set",
+        "checkpoint.every=1",
+        "--out",
+        "sweep",
+    ];
+    let Some(mut command) = on_ranks(&place, 2, &sweep) else { return };
+    let mut run = command.spawn().unwrap();
+    wait_until(&mut run, || place.path("sweep/seed=2/metrics.jsonl").exists());
+    let process = ranks_of(&run)[1];
+    assert!(Command::new("kill").args(["-9", &process.to_string()]).status().unwrap().success());
+    let (said, _) = ended(run);
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert!(!place.path("sweep/rows.jsonl").exists());
+    let said = Said::new(on_ranks(&place, 3, &sweep).unwrap().output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    place.run(&["run", "feature-l2", "--outer", "60", "--seed", "2", "--out", "alone"]).done();
+    assert_eq!(found(&place, "sweep/seed=2"), found(&place, "alone"));
+}
+
+#[test]
+fn an_item_that_fails_on_any_rank_is_named_once_by_rank_0_and_the_others_are_kept() {
+    let place = Place::new();
+    let few = COMPARE.map(|word| if word == "3" { "1" } else { word });
+    place.run(&[&few[..], &["--out", "both"]].concat()).done();
+    // A file where the folder of an item should be.
+    std::fs::write(place.path("both/rmd-s1"), "in the way").unwrap();
+    let Some(mut command) = on_ranks(&place, 2, &[&COMPARE[..], &["--out", "both"]].concat()) else { return };
+    let said = Said::new(command.output().unwrap());
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.error.matches("rmd-s1 failed: ").count(), 1, "{said:?}");
+    assert!(place.path("both/rmd-s0/result.json").exists());
+    std::fs::remove_file(place.path("both/rmd-s1")).unwrap();
+    let said = Said::new(on_ranks(&place, 2, &[&COMPARE[..], &["--out", "both"]].concat()).unwrap().output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+#[test]
+fn chains_on_several_ranks_have_the_bits_of_one() {
+    let place = Place::new();
+    let run = ["run", "synth1d", "--outer", "20", "--set", "chains=5", "--quiet"];
+    place.run(&[&run[..], &["--out", "alone"]].concat()).done();
+    let Some(mut command) = on_ranks(&place, 2, &[&run[..], &["--out", "two"]].concat()) else { return };
+    let said = Said::new(command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(found(&place, "two"), found(&place, "alone"));
+}
+
 #[test]
 fn a_command_that_ranks_cannot_share_is_refused_once() {
     let place = Place::new();
     let Some(mut command) = on_ranks(&place, 2, &["check", "synth1d"]) else { return };
     let said = Said::new(command.output().unwrap());
     assert_ne!(said.code, Some(0));
-    let sentence = "bilevel: only 'bilevel run' and 'bilevel resume' are shared out over ranks";
+    let sentence = "bilevel: only 'bilevel run', 'resume', 'compare' and 'reproduce' are shared out over ranks";
     assert_eq!(said.error.matches(sentence).count(), 1, "{said:?}");
 }
 

@@ -100,6 +100,15 @@ impl Link {
         Ok(all.chunks_exact(8).map(number).collect())
     }
 
+    /// Returns the bytes of all ranks, in their order; each may have another number of them.
+    pub fn bytes(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let lengths: Vec<usize> = self.numbers(own.len() as u64)?.into_iter().map(|length| length as usize).collect();
+        let mut all = vec![0; lengths.iter().sum()];
+        self.gather(own, &lengths, &mut all)?;
+        let mut rest = &all[..];
+        Ok(lengths.iter().map(|&length| rest.split_off(..length).unwrap_or_default().to_vec()).collect())
+    }
+
     /// Returns the largest of the numbers of all ranks.
     pub fn largest(&self, own: u64) -> Result<u64> {
         Ok(self.numbers(own)?.into_iter().max().unwrap_or(own))

@@ -32,6 +32,11 @@ pub trait Executor: Send + Sync {
         None
     }
 
+    /// The executor of this rank alone, whose programs it computes without the others, in the same buffers.
+    fn alone(&self) -> Arc<dyn Executor> {
+        self.share()
+    }
+
     /// A buffer with these elements.
     fn upload(&self, value: &Array) -> Result<Buffer> {
         let buffer = self.buffer(&Meta { dtype: value.dtype(), shape: value.shape().to_vec() })?;
@@ -67,6 +72,10 @@ impl Executor for Arc<dyn Executor> {
 
     fn link(&self) -> Option<&Link> {
         (**self).link()
+    }
+
+    fn alone(&self) -> Arc<dyn Executor> {
+        (**self).alone()
     }
 
     fn upload(&self, value: &Array) -> Result<Buffer> {

@@ -12,6 +12,7 @@ from ._display import Pictures, Plot
 from ._methods import methods
 from ._own import full, normal, problem
 from ._problem import Problem
+from ._ranks import ranks
 from ._rows import Split
 from ._run import Run
 from ._settings import adam, adamw, constant, cosine, momentum, rmsprop, sgd, step_decay
@@ -23,7 +24,7 @@ from .errors import Error
 
 __all__ = [
     "Error", "Pictures", "Plot", "Problem", "Run", "Split", "Tensor", "__version__", "adam", "adamw", "arctan", "concatenate", "constant", "cos", "cosine", "errors", "exp",
-    "expm1", "flip", "floor", "full", "jax", "log", "log1p", "matmul", "maximum", "methods", "minimum", "momentum", "nn", "normal", "problem",
+    "expm1", "flip", "floor", "full", "jax", "log", "log1p", "matmul", "maximum", "methods", "minimum", "momentum", "nn", "normal", "problem", "ranks",
     "rmsprop", "sgd", "sigmoid", "sign", "sin", "sqrt", "stack", "step_decay", "tanh", "torch", "where",
 ]
 

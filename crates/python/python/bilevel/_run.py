@@ -8,6 +8,7 @@ import time
 import weakref
 
 from ._display import Plot, short, table
+from ._ranks import follows
 from ._stream import loaders
 from .errors import DivergenceError, Error
 
@@ -69,7 +70,7 @@ class Run:
 
         Ctrl-C ends the run and raises `KeyboardInterrupt`; the run keeps its last good state.
         """
-        line = _ProgressLine(self._planned) if progress or (progress is None and sys.stderr.isatty()) else None
+        line = _ProgressLine(self._planned) if not follows() and (progress or (progress is None and sys.stderr.isatty())) else None
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while not self._native.wait(len(self._rows), 0.05):

@@ -7,8 +7,10 @@
 //! Every inner loop of one hypergradient starts at the same θ, or at θ⁰ of the loop's λ, and uses the same draws.
 //! Directions and sums are in 64-bit floats for every type of λ: otherwise differences of sums would lose digits, and
 //! directions would depend on the type.
+//! Directions are shared out over ranks, which exchange one number for each.
 
 use crate::compiled::purpose::Purpose;
+use crate::compiled::shares::Shares;
 use crate::hypergradient::paths::must_have_outer_loss;
 use crate::hypergradient::vocabulary::*;
 use crate::inner::walk::{Start, outer_loss};
@@ -59,6 +61,7 @@ struct Prepared {
     gather: Routine,
     ending: Routine,
     session: Session,
+    shares: Shares,
     /// θ of the loops at other λ.
     work: Option<Leaves>,
 }
@@ -71,9 +74,11 @@ impl Method for Es {
         require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
         require((1..=u32::MAX as usize).contains(&directions), "directions", directions, "at least 1 and below 2³²")?;
         inner.check_for(self)?;
+        let (shares, session) = &Shares::new(directions, session);
         Ok(Box::new(Prepared {
             settings: *self,
             inner: *inner,
+            shares: shares.clone(),
             start: Start::new(session)?,
             forward: inner.walk(session)?,
             outer: outer_loss(session)?,
@@ -197,14 +202,13 @@ impl Estimator for Prepared {
         };
         let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
         self.gather.set_key(key)?;
-        for sample in 0..directions as u32 {
-            let ahead = self.value_at(state, &work, (sample, sigma), (key, gamma))?;
-            let slope = if antithetic {
-                (ahead - self.value_at(state, &work, (sample, -sigma), (key, gamma))?) / (2.0 * sigma)
-            } else {
-                ahead / sigma
-            };
-            self.gather.set_numbers("slope", [slope])?;
+        let slopes = self.shares.clone().numbers_of(|sample| {
+            let mut value = |by: f64| self.value_at(state, &work, (sample as u32, by), (key, gamma));
+            let ahead = value(sigma)?;
+            Ok([if antithetic { (ahead - value(-sigma)?) / (2.0 * sigma) } else { ahead / sigma }])
+        })?;
+        for (sample, slope) in (0..).zip(slopes) {
+            self.gather.set_numbers("slope", slope)?;
             self.gather.run(sample..sample + 1)?;
         }
         self.ending.bind("sum", &sum)?;
@@ -213,6 +217,7 @@ impl Estimator for Prepared {
         self.ending.run(0..1)?;
         let lambda = state.lambda.clone();
         let outer_loss = self.value(&lambda, &state.theta, (key, gamma))?;
+        self.shares.as_on_the_first(&state.theta)?;
         let loops = (directions * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
         let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);

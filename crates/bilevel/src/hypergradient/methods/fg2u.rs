@@ -8,8 +8,10 @@
 //! estimate of the result of [`Rmd`](crate::methods::Rmd) and [`Fmd`](crate::methods::Fmd). With signs for directions,
 //! its variance is the sum of the squares of all other numbers of the hypergradient, over N. With coordinates, drawn
 //! without repetition, it vanishes if N is their number: then h is exactly that of forward mode.
+//! Directions are shared out over ranks, which exchange one number for each.
 
 use crate::compiled::purpose::Purpose;
+use crate::compiled::shares::Shares;
 use crate::hypergradient::methods::es::{ending_program, sums};
 use crate::hypergradient::methods::fmd;
 use crate::hypergradient::parts::unit_vectors::{distinct, unit};
@@ -66,6 +68,7 @@ struct Prepared {
     gather: Routine,
     ending: Routine,
     session: Session,
+    shares: Shares,
     /// θ at the start of every loop, and the direction.
     work: Option<[Leaves; 2]>,
 }
@@ -81,8 +84,10 @@ impl Method for Fg2u {
             Directions::Signs => directions,
             Directions::Coordinates => directions.min(session.problem().sizes().0),
         };
+        let (shares, session) = &Shares::new(directions, session);
         Ok(Box::new(Prepared {
             directions,
+            shares: shares.clone(),
             draw,
             forward: fmd::Prepared::new(session, inner)?,
             drawing: drawing_program(draw, session)?,
@@ -141,24 +146,12 @@ fn gather_program(session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
-    /// Writes the directions down one by one and gives each to `visit`.
-    fn each(&mut self, e: &Leaves, key: Key, mut visit: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        self.drawing.set_key(key)?;
-        self.drawing.bind_outputs("e", e)?;
-        let coordinates = match self.draw {
-            Directions::Signs => vec![],
-            Directions::Coordinates => {
-                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.directions)
-            }
-        };
-        for sample in 0..self.directions {
-            if let Some(&number) = coordinates.get(sample) {
-                self.drawing.set_numbers("number", [number as f64])?;
-            }
-            self.drawing.run(sample as u32..sample as u32 + 1)?;
-            visit(self)?;
+    /// Writes one direction down.
+    fn draw(&mut self, sample: usize, coordinates: &[usize]) -> Result<()> {
+        if let Some(&number) = coordinates.get(sample) {
+            self.drawing.set_numbers("number", [number as f64])?;
         }
-        Ok(())
+        self.drawing.run(sample as u32..sample as u32 + 1)
     }
 }
 
@@ -183,9 +176,18 @@ impl Estimator for Prepared {
             Directions::Signs => 1.0,
             Directions::Coordinates => self.session.problem().sizes().0 as f64,
         };
+        self.drawing.set_key(key)?;
+        self.drawing.bind_outputs("e", &e)?;
+        let coordinates = match self.draw {
+            Directions::Signs => vec![],
+            Directions::Coordinates => {
+                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.directions)
+            }
+        };
         let mut first = true;
-        self.each(&e, key, |this| {
-            let forward = &mut this.forward;
+        let weights = self.shares.clone().numbers_of(|sample| {
+            self.draw(sample, &coordinates)?;
+            let forward = &mut self.forward;
             let s = forward.column(state, (&start, &e), (key, gamma), false)?;
             if std::mem::take(&mut first) {
                 // θᵀ is the same for every direction.
@@ -194,9 +196,14 @@ impl Estimator for Prepared {
             }
             forward.along.bind("s", &s)?;
             forward.along.run(0..1)?;
-            this.gather.set_numbers("weight", [share * this.forward.along.number("along")?])?;
-            this.gather.run(0..1)
+            Ok([share * forward.along.number("along")?])
         })?;
+        for (sample, weight) in weights.into_iter().enumerate() {
+            self.draw(sample, &coordinates)?;
+            self.gather.set_numbers("weight", weight)?;
+            self.gather.run(0..1)?;
+        }
+        self.shares.as_on_the_first(&state.theta)?;
         self.ending.bind("sum", &sum)?;
         self.ending.bind("square", &square)?;
         let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);

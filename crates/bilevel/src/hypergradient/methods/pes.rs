@@ -10,7 +10,9 @@
 //! evolutionary search from one θ per window misses. For a fixed λ, the mean of h over the windows of a training is
 //! unbiased. It estimates the derivative of f, averaged over the ends of the windows and smoothed by σ. It needs no
 //! derivative with respect to λ. Its variance grows with the number of windows.
+//! Pairs are shared out over ranks.
 
+use crate::compiled::shares::Shares;
 use crate::hypergradient::methods::es::{directions, ending_program, move_program, sums};
 use crate::hypergradient::parts::warm::{Kept, each};
 use crate::hypergradient::paths::must_have_outer_loss;
@@ -61,6 +63,7 @@ struct Prepared {
     ending: Routine,
     /// θ at the start of training, θ± of all pairs, a of all pairs, and the windows so far.
     warm: Warm<4>,
+    shares: Shares,
 }
 
 impl Method for Pes {
@@ -74,9 +77,11 @@ impl Method for Pes {
         inner.check_for(self)?;
         self.applies(session.problem())?;
         let groups = [Like::Theta, Like::ManyTheta(2 * directions), Like::ManyLambda(directions), Like::Number];
+        let (shares, session) = &Shares::new(directions, session);
         Ok(Box::new(Prepared {
             settings: *self,
             inner: *inner,
+            shares: shares.clone(),
             forward: inner.walk(session)?,
             outer: outer_loss(session)?,
             moving: move_program(session)?,
@@ -171,15 +176,19 @@ impl Estimator for Prepared {
         self.moving.bind_lambda(&state.lambda)?;
         let moved = self.moving.outputs("moved")?;
         let particles = each(pairs, &state.theta);
-        for (sample, (pair, a)) in (0..directions as u32).zip(particles.chunks(2).zip(each(a, &state.lambda))) {
+        let slopes = self.shares.clone().numbers_of(|sample| {
             let mut ends = [0.0; 2];
-            for ((end, theta), by) in ends.iter_mut().zip(pair).zip([sigma, -sigma]) {
+            for ((end, theta), by) in ends.iter_mut().zip(&particles[2 * sample..]).zip([sigma, -sigma]) {
                 self.moving.set_numbers("by", [by])?;
-                self.moving.run(sample..sample + 1)?;
+                self.moving.run(sample as u32..sample as u32 + 1)?;
                 *end = self.window(&moved, theta, (key, gamma))?;
             }
+            Ok([(ends[0] - ends[1]) / (2.0 * sigma)])
+        })?;
+        self.shares.fill(&each(pairs, &particles.iter().take(2).flat_map(|theta| theta.iter().cloned()).collect()))?;
+        for (sample, (slope, a)) in (0..).zip(slopes.into_iter().zip(each(a, &state.lambda))) {
             self.gather.bind("a", &a)?;
-            self.gather.set_numbers("slope", [(ends[0] - ends[1]) / (2.0 * sigma)])?;
+            self.gather.set_numbers("slope", slope)?;
             self.gather.run(sample..sample + 1)?;
         }
         self.ending.bind("sum", &sum)?;
@@ -187,6 +196,7 @@ impl Estimator for Prepared {
         let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
         self.ending.run(0..1)?;
         let outer_loss = self.window(&state.lambda.clone(), &state.theta.clone(), (key, gamma))?;
+        self.shares.as_on_the_first(&state.theta)?;
         set_number(so_far, done + 1.0)?;
         let loops = 2 * directions as u64 + 1;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };

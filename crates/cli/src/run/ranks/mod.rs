@@ -2,11 +2,16 @@
 //!
 //! An error on all ranks, such as a setting out of range, is printed by rank 0 alone. An error on one rank ends all of
 //! them: that rank prints it and ends the launch, because the others would wait for it.
+//! All ranks compute a run together. They share out the items of a study, and each computes its own items alone.
+
+mod items;
 
 use crate::errors::{CliError, Result};
 use crate::run::side_by_side::cores;
 use bilevel_graph::{Executor, Link};
 use bilevel_ranks::{Launch, Ranks};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 static LAUNCH: OnceLock<Option<Launch>> = OnceLock::new();
 static LINK: OnceLock<Link> = OnceLock::new();
+static THREADS: OnceLock<usize> = OnceLock::new();
+/// The other ranks were left.
+static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// The launch that this process belongs to; `None` if it was started alone.
 pub fn launch() -> Option<&'static Launch> {
@@ -31,7 +39,9 @@ pub fn detect() -> Result<()> {
 /// Joins the other ranks, if there are any.
 pub fn join() -> Result<()> {
     if let (Some(launch), None) = (launch(), LINK.get()) {
-        let _ = LINK.set(launch.join().map_err(bilevel::Error::from)?);
+        let link = launch.join().map_err(bilevel::Error::from)?;
+        let _ = THREADS.set(share_of_cores(&link)?);
+        let _ = LINK.set(link);
     }
     Ok(())
 }
@@ -41,18 +51,24 @@ pub fn follows() -> bool {
     launch().is_some_and(|launch| launch.rank > 0)
 }
 
+/// The other ranks, from when they are joined until they are left; none where there are none.
+pub fn link() -> Option<&'static Link> {
+    LINK.get().filter(|_| !LEFT.load(Ordering::SeqCst))
+}
+
 /// Refuses a command that several ranks cannot share.
 pub fn refuse() -> Result<()> {
     let Some(launch) = launch() else { return Ok(()) };
     Err(CliError::Usage(format!(
-        "only 'bilevel run' and 'bilevel resume' are shared out over ranks, and {} started {}; give this command without a launcher",
+        "only 'bilevel run', 'resume', 'compare' and 'reproduce' are shared out over ranks, and {} started {}; give this command \
+         without a launcher",
         launch.launcher, launch.size
     )))
 }
 
 /// The executor of a rank, which computes every program together with the others.
 pub fn together(executor: Arc<dyn Executor>) -> Arc<dyn Executor> {
-    match LINK.get() {
+    match link() {
         Some(link) => Arc::new(Ranks::new(&executor, link.clone())),
         None => executor,
     }
@@ -60,8 +76,11 @@ pub fn together(executor: Arc<dyn Executor>) -> Arc<dyn Executor> {
 
 /// Default number of threads of a rank: its share of the machine's cores, unless the launcher has given it some of
 /// them.
-pub fn threads() -> Result<usize> {
-    let Some(link) = LINK.get() else { return Ok(cores()) };
+pub fn threads() -> usize {
+    THREADS.get().copied().unwrap_or_else(cores)
+}
+
+fn share_of_cores(link: &Link) -> Result<usize> {
     let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let machine = machine.iter().fold(0u64, |hash, &byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     let all = link.numbers(machine).map_err(bilevel::Error::from)?;
@@ -74,26 +93,42 @@ pub fn threads() -> Result<usize> {
 
 /// Refuses to begin if a rank has another version or another configuration, given as its text.
 pub fn agree_on(configuration: &str) -> Result<()> {
-    let Some(link) = LINK.get() else { return Ok(()) };
-    let version = env!("CARGO_PKG_VERSION");
-    for (what, text) in [("version", version), ("configuration", configuration)] {
-        let digest =
-            text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        let all = link.numbers(digest).map_err(bilevel::Error::from)?;
-        if let Some(other) = all.iter().position(|&other| other != all[0]) {
-            return Err(CliError::Usage(format!(
-                "rank {other} has another {what} than rank 0; start all ranks with one command, and give them the same files"
-            )));
-        }
+    agree("version", env!("CARGO_PKG_VERSION"), "start all ranks with one command")?;
+    agree("configuration", configuration, "start all ranks with one command, and give them the same files")
+}
+
+/// Refuses to go on if a rank has another text than rank 0 for this, and says what to do about it.
+fn agree(what: &str, text: &str, advice: &str) -> Result<()> {
+    let Some(link) = link() else { return Ok(()) };
+    let digest = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let all = link.numbers(digest).map_err(bilevel::Error::from)?;
+    match all.iter().position(|&other| other != all[0]) {
+        None => Ok(()),
+        Some(other) => Err(CliError::Usage(format!("rank {other} has another {what} than rank 0; {advice}"))),
     }
-    Ok(())
+}
+
+/// The path that rank 0 makes; the other ranks wait for it and receive it.
+pub fn of_the_first(make: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
+    let Some(link) = link() else { return make() };
+    let own = if follows() { String::new() } else { make()?.to_string_lossy().into_owned() };
+    let all = link.bytes(own.as_bytes()).map_err(bilevel::Error::from)?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&all[0]).into_owned()))
+}
+
+/// Waits for the other ranks.
+pub fn meet() -> Result<()> {
+    Ok(link().map_or(Ok(()), |link| link.barrier()).map_err(bilevel::Error::from)?)
 }
 
 /// Leaves the other ranks, or ends them if only this one has failed.
 pub fn end(result: &Result<()>) {
-    let Some(link) = LINK.get() else { return };
+    let Some(link) = link() else { return };
     match result {
-        Ok(()) | Err(CliError::Stopped { .. } | CliError::Diverged { .. }) => link.finish(),
+        Ok(()) => link.finish(),
+        // All ranks know.
+        Err(error) if error.is_a_stop() => link.finish(),
+        Err(CliError::Diverged { .. } | CliError::CheckFailed(_)) => link.finish(),
         Err(error) => {
             if follows() {
                 // If all have failed in the same way, rank 0 prints the error and ends the others.
@@ -103,6 +138,16 @@ pub fn end(result: &Result<()>) {
             link.abort(&error.to_string());
         }
     }
+}
+
+/// Leaves the other ranks, or ends them for this reason: for a program that has called [`join`].
+pub fn leave(failure: Option<&str>) {
+    match (link(), failure) {
+        (None, _) => {}
+        (Some(link), None) => link.finish(),
+        (Some(link), Some(reason)) => link.abort(reason),
+    }
+    LEFT.store(true, Ordering::SeqCst);
 }
 
 /// The ranks in one line.

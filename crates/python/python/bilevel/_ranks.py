@@ -1,0 +1,44 @@
+"""Several processes, one run: the ranks that a launcher has started."""
+
+import contextlib
+
+from . import _bilevel
+from .errors import Error
+
+
+class Ranks:
+    """This process among those of a launch: `rank` is its number, from 0, and `size` how many there are."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+    def __repr__(self):
+        return f"<bilevel rank {self.rank} of {self.size}>"
+
+
+#: The ranks that are joined; a process joins at most once.
+_JOINED = None
+
+
+@contextlib.contextmanager
+def ranks():
+    """Joins the other processes that `mpirun`, `srun` or `torchrun` has started: runs within share out their rows, chains and directions.
+
+    Without a launcher there is one rank, and nothing changes. All ranks give the same runs in the same order. An exception on one rank
+    ends the others. A process joins ranks once, so all runs on them go into one `with`.
+    """
+    global _JOINED
+    if _JOINED is not None and _JOINED.size > 1:
+        raise Error("the ranks were joined before, which a process can do once; put all runs into one 'with bilevel.ranks()'")
+    _JOINED = Ranks(*_bilevel.join_ranks())
+    try:
+        yield _JOINED
+    except BaseException as error:
+        _bilevel.leave_ranks(f"{type(error).__name__}: {error}")
+        raise
+    _bilevel.leave_ranks()
+
+
+def follows():
+    """True for a rank that neither prints nor writes."""
+    return _JOINED is not None and _JOINED.rank > 0
