@@ -9,7 +9,7 @@ use crate::runtime::scratch_pool::Pool;
 use crate::runtime::storage::CpuStorage;
 use crate::runtime::thread_pool::Team;
 use crate::target::cpu_target;
-use bilevel_graph::{Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
+use bilevel_graph::{Array, Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,6 +92,10 @@ impl Executor for Cpu {
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
         CpuStorage::buffer(meta, &self.team)
+    }
+
+    fn adopt(&self, value: &Array) -> Result<Buffer> {
+        CpuStorage::adopted(value, &self.team).map_or_else(|| self.upload(value), Ok)
     }
 
     fn share(&self) -> Arc<dyn Executor> {

@@ -1,9 +1,9 @@
 //! Concrete arrays, the inputs and outputs of a program.
 
 use crate::shape::element_count;
-use crate::{DType, Error, ErrorKind, Result};
+use crate::{DType, Elements, Error, ErrorKind, Result};
 
-/// A dense row-major array of one of the element types.
+/// A dense row-major array of one of the element types. Clones share their [`Elements`] until one of them is changed.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType};
@@ -21,11 +21,11 @@ pub struct Array {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     /// 32-bit floats.
-    F32(Vec<f32>),
+    F32(Elements<f32>),
     /// 64-bit floats.
-    F64(Vec<f64>),
+    F64(Elements<f64>),
     /// 32-bit integers.
-    I32(Vec<i32>),
+    I32(Elements<i32>),
 }
 
 /// The elements of an [`Array`], to change one by one. Slices, because their number belongs to the array's shape.
@@ -67,24 +67,23 @@ impl Array {
     }
 
     /// The elements, without a copy.
-    #[cfg(feature = "ndarray")]
-    pub(crate) fn into_data(self) -> Data {
+    pub fn into_data(self) -> Data {
         self.data
     }
 
     /// An array of 32-bit floats.
     pub fn from_f32(shape: impl AsRef<[usize]>, data: Vec<f32>) -> Result<Self> {
-        Self::new(shape, Data::F32(data))
+        Self::new(shape, Data::F32(data.into()))
     }
 
     /// An array of 64-bit floats.
     pub fn from_f64(shape: impl AsRef<[usize]>, data: Vec<f64>) -> Result<Self> {
-        Self::new(shape, Data::F64(data))
+        Self::new(shape, Data::F64(data.into()))
     }
 
     /// An array of 32-bit integers.
     pub fn from_i32(shape: impl AsRef<[usize]>, data: Vec<i32>) -> Result<Self> {
-        Self::new(shape, Data::I32(data))
+        Self::new(shape, Data::I32(data.into()))
     }
 
     /// A scalar of this type.
@@ -105,9 +104,9 @@ impl Array {
         let shape = shape.as_ref().to_vec();
         let n = element_count(&shape);
         let data = match dtype {
-            DType::F32 => repeated(value as f32, n).map(Data::F32),
-            DType::F64 => repeated(value, n).map(Data::F64),
-            DType::I32 => repeated(value as i32, n).map(Data::I32),
+            DType::F32 => Elements::repeated(value as f32, n).map(Data::F32),
+            DType::F64 => Elements::repeated(value, n).map(Data::F64),
+            DType::I32 => Elements::repeated(value as i32, n).map(Data::I32),
         };
         match data {
             Some(data) => Ok(Array { shape, data }),
@@ -142,7 +141,7 @@ impl Array {
     pub fn from_values(shape: impl AsRef<[usize]>, values: &[f64], dtype: DType) -> Result<Self> {
         let data = match dtype {
             DType::F32 => Data::F32(values.iter().map(|&v| v as f32).collect()),
-            DType::F64 => Data::F64(values.to_vec()),
+            DType::F64 => Data::F64(Elements::copied(values)),
             DType::I32 => Data::I32(values.iter().map(|&v| v as i32).collect()),
         };
         Self::new(shape, data)
@@ -181,6 +180,15 @@ impl Array {
         }
     }
 
+    /// True if the elements are [aligned](Elements::is_aligned).
+    pub fn is_aligned(&self) -> bool {
+        match &self.data {
+            Data::F32(v) => v.is_aligned(),
+            Data::F64(v) => v.is_aligned(),
+            Data::I32(v) => v.is_aligned(),
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.data.len()
@@ -216,9 +224,9 @@ impl Array {
     /// ```
     pub fn data_mut(&mut self) -> DataMut<'_> {
         match &mut self.data {
-            Data::F32(v) => DataMut::F32(v),
-            Data::F64(v) => DataMut::F64(v),
-            Data::I32(v) => DataMut::I32(v),
+            Data::F32(v) => DataMut::F32(v.as_mut_slice()),
+            Data::F64(v) => DataMut::F64(v.as_mut_slice()),
+            Data::I32(v) => DataMut::I32(v.as_mut_slice()),
         }
     }
 
@@ -226,15 +234,15 @@ impl Array {
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
             Data::F32(v) => v.iter().map(|&x| x as f64).collect(),
-            Data::F64(v) => v.clone(),
+            Data::F64(v) => v.to_vec(),
             Data::I32(v) => v.iter().map(|&x| x as f64).collect(),
         }
     }
 
-    /// The elements as 64-bit floats, without a copy if they already are.
+    /// The elements as 64-bit floats, without a copy if they are those of a vector that nobody shares.
     pub fn into_f64(self) -> Vec<f64> {
         match self.data {
-            Data::F64(v) => v,
+            Data::F64(v) => v.into_vec(),
             _ => self.to_f64(),
         }
     }
@@ -265,20 +273,12 @@ impl Array {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and every bit pattern is a valid number.
         unsafe {
-            let (ptr, len) = match &mut self.data {
-                Data::F32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
-                Data::F64(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 8),
-                Data::I32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
+            let (ptr, len) = match self.data_mut() {
+                DataMut::F32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
+                DataMut::F64(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 8),
+                DataMut::I32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
             };
             std::slice::from_raw_parts_mut(ptr, len)
         }
     }
-}
-
-/// This value n times; `None` if there is no memory for them.
-fn repeated<T: Clone>(value: T, n: usize) -> Option<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(n).ok()?;
-    values.resize(n, value);
-    Some(values)
 }

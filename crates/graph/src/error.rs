@@ -1,8 +1,8 @@
 //! Errors of the engine, each with a remedy.
 
 use crate::DType;
+use crate::Line;
 use std::fmt;
-use std::panic::Location;
 
 /// Why an operation, a program or a run was refused. It names the operation, the shapes or types it met, and the line
 /// of user code that made the operation, if any.
@@ -21,7 +21,7 @@ pub struct Error {
     /// The kind of error.
     pub kind: ErrorKind,
     /// The line of user code that made the operation, if there is one.
-    pub location: Option<&'static Location<'static>>,
+    pub location: Option<Line>,
 }
 
 /// The kinds of [`Error`].
@@ -133,6 +133,8 @@ pub enum ErrorKind {
     },
     /// A buffer was accessed while a run was using it.
     BufferBusy,
+    /// A buffer was to be written whose memory belongs to somebody else.
+    ReadOnlyBuffer,
     /// A buffer was read that a failed run should have filled.
     RunFailed,
     /// Memory that is not there.
@@ -192,7 +194,7 @@ impl Error {
     }
 
     /// Adds the line of user code.
-    pub fn at(mut self, location: &'static Location<'static>) -> Self {
+    pub fn at(mut self, location: Line) -> Self {
         self.location = Some(location);
         self
     }
@@ -262,6 +264,9 @@ impl fmt::Display for ErrorKind {
             Self::BufferBusy => {
                 f.write_str("a buffer is in use by another run; wait for that run, or give each run its own buffers")
             }
+            Self::ReadOnlyBuffer => f.write_str(
+                "the memory of this buffer belongs to somebody else and is only read; write a duplicate of it",
+            ),
             Self::RunFailed => f.write_str("the run that should have filled this buffer failed; run it again first"),
             Self::OutOfMemory { needed, free } => out_of_memory(f, *needed, *free),
             Self::InvalidProgram { reason } => {
@@ -290,7 +295,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.kind, f)?;
         match self.location {
-            Some(line) => write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column()),
+            Some(line) => write!(f, " (at {line})"),
             None => Ok(()),
         }
     }

@@ -43,7 +43,7 @@ macro_rules! element {
             const NAME: &str = stringify!($type);
 
             fn data(elements: Vec<Self>) -> Data {
-                Data::$variant(elements)
+                Data::$variant(elements.into())
             }
 
             fn slice(data: &Data) -> Option<&[Self]> {
@@ -51,7 +51,7 @@ macro_rules! element {
             }
 
             fn vec(data: Data) -> Result<Vec<Self>, Data> {
-                if let Data::$variant(elements) = data { Ok(elements) } else { Err(data) }
+                if let Data::$variant(elements) = data { Ok(elements.into_vec()) } else { Err(data) }
             }
         }
     };

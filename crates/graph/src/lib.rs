@@ -14,11 +14,13 @@ mod autodiff;
 mod check;
 pub mod conformance;
 mod dtype;
+mod elements;
 mod error;
 mod exec;
 #[cfg(feature = "ndarray")]
 pub mod interop;
 mod ir;
+mod line;
 pub mod nn;
 pub mod random;
 pub mod scalar;
@@ -52,6 +54,8 @@ pub use crate::ir::program::{Carry, Port, Program, ProgramBuilder, ProgramNode, 
 pub use array::{Array, Data, DataMut};
 pub use check::{GradientCheck, check_gradients};
 pub use dtype::DType;
+pub use elements::Elements;
 pub use error::{Error, ErrorKind, Result};
+pub use line::Line;
 pub use tensor::{Operand, Tensor};
 pub use tree::{Leaf, Tree, TreeError, TreeOf};

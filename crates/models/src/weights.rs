@@ -142,9 +142,9 @@ fn stored(leaf: &str, array: &Array) -> Result<Array> {
     }
     let [rows, columns] = [array.shape()[0], array.shape()[1]];
     let data = match array.data() {
-        Data::F32(values) => Data::F32(transposed(values, rows, columns)),
-        Data::F64(values) => Data::F64(transposed(values, rows, columns)),
-        Data::I32(values) => Data::I32(transposed(values, rows, columns)),
+        Data::F32(values) => Data::F32(transposed(values, rows, columns).into()),
+        Data::F64(values) => Data::F64(transposed(values, rows, columns).into()),
+        Data::I32(values) => Data::I32(transposed(values, rows, columns).into()),
     };
     Ok(Array::new([columns, rows], data)?)
 }

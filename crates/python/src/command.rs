@@ -19,7 +19,7 @@ pub fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
 #[pyfunction]
 pub fn digits(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyAny>)> {
     let digits = bilevel_tasks::digits::Digits::all();
-    let read = |array: bilevel::Result<bilevel::Array>| crate::array::written(py, &array.map_err(error::of)?);
+    let read = |array: bilevel::Result<bilevel::Array>| crate::array::written(py, array.map_err(error::of)?);
     Ok((read(digits.x())?, read(digits.y())?))
 }
 

@@ -112,7 +112,7 @@ impl Estimator {
         let lambda = lambda_.map(|arrays| named(&self.core.lambda_names(), &arrays)).transpose()?;
         let theta = theta.map(|arrays| named(&self.core.theta_names(), &arrays)).transpose()?;
         let found = interruptible(py, &self.signal, || self.estimated(seed, warm, lambda, theta))?;
-        let error = found.standard_error.as_ref().map(|arrays| array::all(py, arrays)).transpose()?;
-        Ok((array::all(py, &found.value)?, error, array::all(py, &found.theta)?, found.report))
+        let error = found.standard_error.map(|arrays| array::all(py, arrays)).transpose()?;
+        Ok((array::all(py, found.value)?, error, array::all(py, found.theta)?, found.report))
     }
 }

@@ -122,7 +122,7 @@ impl Function {
             inputs.iter().map(|(name, value)| Ok((name.clone(), array::read(value)?))).collect::<PyResult<_>>()?;
         let along: Vec<Array> = along.iter().map(array::read).collect::<PyResult<_>>()?;
         let found = py.detach(|| self.computed(&inputs, &wrt, &along, seed)).map_err(of_graph)?;
-        array::all(py, &found)
+        array::all(py, found)
     }
 
     /// Whether Gauss-Newton products of the first output by these inputs are positive semidefinite by construction: the

@@ -122,10 +122,10 @@ pub fn starts<'py>(
         Ok((state.lambda.arrays()?, state.theta.arrays()?))
     });
     let (lambda, theta) = found.map_err(of)?;
-    let paired = |names: Vec<&str>, arrays: &[bilevel::Array]| -> PyResult<Vec<_>> {
+    let paired = |names: Vec<&str>, arrays: Vec<bilevel::Array>| -> PyResult<Vec<_>> {
         names.iter().zip(arrays).map(|(name, start)| Ok((name.to_string(), array::written(py, start)?))).collect()
     };
-    Ok((paired(problem.core.lambda_names(), &lambda)?, paired(problem.core.theta_names(), &theta)?))
+    Ok((paired(problem.core.lambda_names(), lambda)?, paired(problem.core.theta_names(), theta)?))
 }
 
 /// A problem whose leaves of λ are a mean and offsets.
@@ -144,6 +144,6 @@ impl Shrunk {
     fn lambda_<'py>(&self, py: Python<'py>, found: Vec<Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let found = named(&self.0.problem().lambda_names(), &found)?;
         let lambda = self.0.lambda(&found).map_err(of)?;
-        lambda.iter().map(|(_, leaf)| array::written(py, leaf)).collect()
+        lambda.iter().map(|(_, leaf)| array::written(py, leaf.clone())).collect()
     }
 }

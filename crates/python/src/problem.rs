@@ -227,7 +227,10 @@ impl Problem {
         let trained = interruptible(py, &signal, train)?;
         let theta: Vec<Array> = trained.theta.iter().map(|(_, array)| array.clone()).collect();
         let metrics = trained.measures.iter().map(|(name, value)| (name.to_string(), *value)).collect();
-        Ok((array::all(py, &theta)?, trained.inner_loss, trained.outer_loss, metrics, trained.losses))
+        let (inner_loss, outer_loss, losses) = (trained.inner_loss, trained.outer_loss, trained.losses.clone());
+        // The arrays have no other handle then, and need not be copied.
+        drop(trained);
+        Ok((array::all(py, theta)?, inner_loss, outer_loss, metrics, losses))
     }
 
     /// The advice on methods, as JSON.

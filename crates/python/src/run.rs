@@ -275,7 +275,7 @@ impl Run {
             Some(Ended::Outcome(outcome)) => outcome,
         };
         let leaves = |tree: &Named<bilevel::Array>| -> PyResult<Vec<Bound<'py, PyAny>>> {
-            tree.iter().map(|(_, array)| array::written(py, array)).collect()
+            tree.iter().map(|(_, array)| array::written(py, array.clone())).collect()
         };
         let metrics: Map<String, Value> =
             outcome.measures.iter().map(|(name, v)| (name.to_string(), json!(v))).collect();

@@ -284,6 +284,12 @@ impl Tracer {
         ok(key.random(self.graph.step(), kind, stream, shape, dtype(of)?))
     }
 
+    /// Names the line of user code of all later operations.
+    #[pyo3(signature = (text=None))]
+    fn set_line(&self, text: Option<&str>) {
+        self.graph.set_line(text.filter(|text| !text.is_empty()));
+    }
+
     /// The traced function with these outputs.
     fn function(&self, outputs: Vec<(String, PyRef<'_, Tensor>)>) -> PyResult<Function> {
         let mut builder = Program::builder(&self.graph);

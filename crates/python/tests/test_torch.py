@@ -413,6 +413,24 @@ def test_a_dead_worker_is_a_data_error():
     assert found.stdout.startswith("refused:") and "exited unexpectedly" in found.stdout, found
 
 
+def test_an_index_out_of_range_names_the_line():
+    class Embedded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.last = nn.Embedding(20, 8), nn.Linear(8, 4)
+
+        def forward(self, tokens):
+            return self.last(self.table(tokens).mean(1))
+
+    tokens = torch.randint(0, 20, (8, 3))
+    tokens[2, 1] = 25
+    problem = made(Embedded(), tokens, torch.randint(0, 4, (8,)), check=False)
+    with pytest.raises(DataError, match=r"25.*0\.\.20.*test_torch\.py:\d+ \(forward\)"):
+        problem.train(step=0.1, steps=2)
+    with pytest.raises(DataError, match=r"test_torch\.py:\d+ \(forward\)"):
+        problem.hypergradient("rmd", step=0.1, steps=2)
+
+
 def test_an_if_on_values_names_the_line():
     class Branching(nn.Module):
         def __init__(self):

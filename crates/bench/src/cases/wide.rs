@@ -59,7 +59,7 @@ fn step(count: usize) -> Result<Program> {
 
 /// This many times this number.
 fn full(count: usize, value: f64) -> Result<Array> {
-    Ok(Array::new([count], Data::F32(vec![value as f32; count]))?)
+    Ok(Array::new([count], Data::F32(vec![value as f32; count].into()))?)
 }
 
 /// The two programs of an outer iteration, driven by hand.

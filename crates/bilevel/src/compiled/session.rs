@@ -50,10 +50,10 @@ impl Session {
         let executor = executor.share();
         let mut data = vec![];
         for (name, array) in problem.data.iter() {
-            data.push((format!("data.{name}"), executor.upload(array)?));
+            data.push((format!("data.{name}"), executor.adopt(array)?));
         }
         for (_, name, array) in problem.frozen.iter() {
-            data.push((format!("frozen.{name}"), executor.upload(array)?));
+            data.push((format!("frozen.{name}"), executor.adopt(array)?));
         }
         let load = |stream: &Streamed| Ok(Arc::new(Loader::start(stream.clone(), problem.dtype)?));
         let loaders = problem.streams.iter().map(load).collect::<Result<_>>()?;

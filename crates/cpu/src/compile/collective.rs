@@ -2,8 +2,7 @@
 
 use crate::compile::host::HostArray;
 use crate::runtime::memory::Memory;
-use bilevel_graph::{Collective, Result};
-use std::panic::Location;
+use bilevel_graph::{Collective, Line, Result};
 
 /// A collective with its operand and its result.
 pub(crate) struct CollectiveStep {
@@ -17,7 +16,7 @@ impl CollectiveStep {
     ///
     /// # Safety
     /// `memory` must be laid out as the plan says and belong to this run alone.
-    pub unsafe fn run(&self, memory: Memory, location: &'static Location<'static>) -> Result<()> {
+    pub unsafe fn run(&self, memory: Memory, location: Line) -> Result<()> {
         let bytes = |array: &HostArray| array.count * array.dtype.size();
         // SAFETY: the plan placed both arrays here, apart from each other, and no other step runs meanwhile.
         let (operand, result) = unsafe {

@@ -1,9 +1,8 @@
 //! The step of a function that user code computes, on 64-bit floats.
 
 use crate::runtime::memory::{Address, Memory};
-use bilevel_graph::{DType, HostCall, Result};
+use bilevel_graph::{DType, HostCall, Line, Result};
 use std::borrow::Cow;
-use std::panic::Location;
 
 /// A dense array in the memory of a run.
 pub(crate) struct HostArray {
@@ -68,7 +67,7 @@ impl HostStep {
     ///
     /// # Safety
     /// `memory` must be laid out as the plan says and belong to this run alone.
-    pub unsafe fn run(&self, memory: Memory, location: &'static Location<'static>) -> Result<()> {
+    pub unsafe fn run(&self, memory: Memory, location: Line) -> Result<()> {
         let mut result = vec![0.0; self.result.count];
         // SAFETY: the arrays are the plan's, and no other step runs while the function does.
         unsafe {

@@ -12,9 +12,8 @@ use crate::runtime::thread_pool::Team;
 use crate::vm::scalar_vm::Scalars;
 use crate::vm::tile::TileProgram;
 use bilevel_graph::block_ops::Blocks;
-use bilevel_graph::{BlockOp, DType, Result, WindowDims};
+use bilevel_graph::{BlockOp, DType, Line, Result, WindowDims};
 use bilevel_plan::IndexDims;
-use std::panic::Location;
 
 /// A plan for 32-bit or for 64-bit floats.
 pub(crate) enum Typed<A, B> {
@@ -26,7 +25,7 @@ pub(crate) enum Typed<A, B> {
 pub(crate) struct Step {
     pub kind: StepKind,
     pub turns: Turns,
-    pub location: &'static Location<'static>,
+    pub location: Line,
 }
 
 /// In which turns of a run's loop a step runs.
@@ -233,6 +232,6 @@ impl Step {
             StepKind::CheckIndex { count, .. } => format!("index check of {count}"),
             StepKind::Moves { moves, .. } => format!("{} strided copies", moves.len()),
         };
-        format!("{what} ({}:{})", self.location.file(), self.location.line())
+        format!("{what} ({})", self.location.short())
     }
 }

@@ -1,9 +1,8 @@
 //! Gather, scatter-add, window argmax, running sums and index checks, on dense operands.
 
 use crate::runtime::thread_pool::Team;
-use bilevel_graph::{Error, ErrorKind, WindowDims};
+use bilevel_graph::{Error, ErrorKind, Line, WindowDims};
 use bilevel_plan::IndexDims;
-use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements worth a separate task.
@@ -62,7 +61,7 @@ fn tasks_for(units: usize, work: usize) -> usize {
 }
 
 /// The error for an index that is not in 0..limit.
-fn out_of_range(operation: &str, index: i32, limit: usize, line: &'static Location<'static>) -> Error {
+fn out_of_range(operation: &str, index: i32, limit: usize, line: Line) -> Error {
     let kind = ErrorKind::IndexOutOfRange { operation: operation.into(), index: index as i64, limit };
     Error::new(kind).at(line)
 }
@@ -77,7 +76,7 @@ pub(crate) unsafe fn gather<T: Number>(
     x: *const T,
     indices: *const i32,
     dst: *mut T,
-    line: &'static Location<'static>,
+    line: Line,
 ) -> Result<(), Error> {
     let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
@@ -130,7 +129,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     indices: *const i32,
     updates: *const T,
     dst: *mut T,
-    line: &'static Location<'static>,
+    line: Line,
 ) -> Result<(), Error> {
     let IndexDims { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
@@ -195,7 +194,7 @@ pub(crate) unsafe fn check_index(
     count: usize,
     limit: usize,
     operation: &str,
-    line: &'static Location<'static>,
+    line: Line,
 ) -> Result<(), Error> {
     // SAFETY: as the caller says.
     let indices = unsafe { std::slice::from_raw_parts(indices, count) };

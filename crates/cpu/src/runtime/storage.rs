@@ -1,8 +1,9 @@
-//! Buffers of the CPU: blocks of memory that a team copies and clears together.
+//! Buffers of the CPU: blocks of memory that a team copies and clears together, and arrays that are read where they are.
 
 use crate::runtime::block::Block;
 use crate::runtime::thread_pool::Team;
-use bilevel_graph::{Buffer, Meta, Result, Storage};
+use crate::target::ALIGN;
+use bilevel_graph::{Array, Buffer, Elements, Meta, Result, Storage};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,19 +11,40 @@ use std::sync::Arc;
 /// Bytes worth a separate task.
 const TASK_BYTES: usize = 1 << 20;
 
+// Kernels can work in the memory of an aligned array.
+const _: () = assert!(ALIGN <= Elements::<u8>::ALIGNMENT);
+
 /// The memory of one buffer.
 pub(crate) struct CpuStorage {
-    block: Block,
+    memory: Memory,
     bytes: usize,
     team: Arc<Team>,
+}
+
+/// Whose memory it is.
+enum Memory {
+    Own(Block),
+    /// Only to be read.
+    Adopted(Array),
 }
 
 impl CpuStorage {
     /// A buffer of zeros.
     pub fn buffer(meta: &Meta, team: &Arc<Team>) -> Result<Buffer> {
         let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
-        let storage = CpuStorage { block: Block::new(bytes)?, bytes, team: team.clone() };
+        let storage = CpuStorage { memory: Memory::Own(Block::new(bytes)?), bytes, team: team.clone() };
         Ok(Buffer::new(meta.clone(), Box::new(storage)))
+    }
+
+    /// A buffer that is the memory of an array; nothing if the kernels cannot work in it.
+    pub fn adopted(array: &Array, team: &Arc<Team>) -> Option<Buffer> {
+        let bytes = array.bytes();
+        if bytes.is_empty() || !array.is_aligned() {
+            return None;
+        }
+        let meta = Meta { dtype: array.dtype(), shape: array.shape().to_vec() };
+        let storage = CpuStorage { bytes: bytes.len(), memory: Memory::Adopted(array.clone()), team: team.clone() };
+        Some(Buffer::read_only(meta, Box::new(storage)))
     }
 
     /// The storage of a buffer that is the CPU's.
@@ -30,9 +52,12 @@ impl CpuStorage {
         buffer.storage().as_any().downcast_ref()
     }
 
-    /// The first byte. Users of the pointer must hold the buffer.
+    /// The first byte. Users of the pointer must hold the buffer; what is adopted cannot be held to write.
     pub fn start(&self) -> *mut u8 {
-        self.block.start()
+        match &self.memory {
+            Memory::Own(block) => block.start(),
+            Memory::Adopted(array) => array.bytes().as_ptr().cast_mut(),
+        }
     }
 
     /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads if there are many.

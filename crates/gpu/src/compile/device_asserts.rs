@@ -1,8 +1,8 @@
 //! Device-side asserts: the index checks of a program and their numbers.
 
+use bilevel_graph::Line;
 use bilevel_plan::{IndexCheck, Schedule};
 use std::collections::HashMap;
-use std::panic::Location;
 
 /// An operation that fails if an index is out of range.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub struct Check {
     /// The check.
     pub of: IndexCheck,
     /// The line of user code.
-    pub location: &'static Location<'static>,
+    pub location: Line,
 }
 
 /// All checks of a program, in the order in which they run.

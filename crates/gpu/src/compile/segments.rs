@@ -6,10 +6,9 @@ use crate::compile::backend::Backend;
 use crate::compile::device_asserts::Checks;
 use crate::compile::lower_group::steps_of;
 use crate::compile::step::{LibraryCall, Span, Step, Work};
-use bilevel_graph::{DType, Result};
+use bilevel_graph::{DType, Line, Result};
 use bilevel_plan::{CastForm, InitialCast, Kind, MemoryMap, Operand, Place, Schedule, expect, internal_error};
 use std::collections::HashMap;
-use std::panic::Location;
 
 /// Returns the bytes of workspace of each group, by a dry run.
 pub fn workspaces(schedule: &Schedule, backend: &impl Backend, checks: &Checks) -> Result<Vec<usize>> {
@@ -187,7 +186,7 @@ pub fn moved<C: LibraryCall>(
 }
 
 /// Clears the amax words of arrays.
-fn cleared<C>(dialect: Dialect, (place, bytes): (Place, usize), location: &'static Location<'static>) -> Step<C> {
+fn cleared<C>(dialect: Dialect, (place, bytes): (Place, usize), location: Line) -> Step<C> {
     let mut code = Code::new(dialect);
     let words = bytes / size_of::<u32>();
     code.each(words);
@@ -200,11 +199,11 @@ fn cleared<C>(dialect: Dialect, (place, bytes): (Place, usize), location: &'stat
 }
 
 /// Increments the step number.
-pub fn counted_on<C>(dialect: Dialect, place: Place, location: Option<&'static Location<'static>>) -> Step<C> {
+pub fn counted_on<C>(dialect: Dialect, place: Place, location: Option<Line>) -> Step<C> {
     let mut code = Code::new(dialect);
     let counter = code.in_out(place, DType::I32, 0);
     code.line(format!("{counter}[0] += 1;"));
     let span = Span { place, bytes: DType::I32.size() };
-    let location = location.unwrap_or_else(|| Location::caller());
+    let location = location.unwrap_or_else(|| Line::caller());
     Step { work: Work::Kernel(code.launch([1, 1], 1)), reads: vec![span], writes: vec![span], location }
 }

@@ -2,9 +2,9 @@
 
 use crate::codegen::kernel::Param;
 use crate::codegen::{Arg, Launch};
+use bilevel_graph::Line;
 use bilevel_plan::Place;
 use std::fmt::Debug;
-use std::panic::Location;
 
 /// A call of a library of the GPU.
 pub trait LibraryCall: Clone + Debug {
@@ -130,7 +130,7 @@ pub struct Step<C> {
     /// The spans it writes.
     pub writes: Vec<Span>,
     /// The line of user code.
-    pub location: &'static Location<'static>,
+    pub location: Line,
 }
 
 impl<C: LibraryCall> Step<C> {

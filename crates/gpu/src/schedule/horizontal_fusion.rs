@@ -248,7 +248,7 @@ mod tests {
             work: Work::Kernel(code.launch([blocks, 1], 128)),
             reads: reads.iter().map(|&at| span(at)).collect(),
             writes: vec![span(writes)],
-            location: std::panic::Location::caller(),
+            location: bilevel_graph::Line::caller(),
         }
     }
 

@@ -237,7 +237,7 @@ mod tests {
             work: Work::Copy { from: place, to: place, bytes: 8 },
             reads: reads.iter().map(span).collect(),
             writes: writes.iter().map(span).collect(),
-            location: std::panic::Location::caller(),
+            location: bilevel_graph::Line::caller(),
         }
     }
 

@@ -135,10 +135,9 @@ fn require_no_bypass(graph: u32, outputs: &[Tensor], wrt: &[Tensor]) -> Result<(
     });
     let Some((tensor, line)) = lost.flatten() else { return Ok(()) };
     let reason = format!(
-        "the derivative by this computed tensor is not determined: at {}:{} an expression of it was simplified to one that does \
+        "the derivative by this computed tensor is not determined: at {} an expression of it was simplified to one that does \
          not contain it; compute with x.as_variable() in its place, and derive by that",
-        line.file(),
-        line.line()
+        line.short()
     );
     let operands = vec![(tensor.dtype(), tensor.shape())];
     let kind = ErrorKind::Operation { operation: "vjp".into(), operands, reason };

@@ -44,6 +44,8 @@ struct Inner {
     users: AtomicI32,
     /// A run that should have filled it failed.
     failed: AtomicBool,
+    /// The memory is somebody else's.
+    read_only: bool,
     storage: Box<dyn Storage>,
 }
 
@@ -91,10 +93,19 @@ pub trait Storage: Any + Send + Sync {
 impl Buffer {
     /// A buffer on this storage, for executors.
     pub fn new(meta: Meta, storage: Box<dyn Storage>) -> Self {
+        Self::made(meta, storage, false)
+    }
+
+    /// As [`new`](Self::new), of memory that belongs to somebody else: it is never written.
+    pub fn read_only(meta: Meta, storage: Box<dyn Storage>) -> Self {
+        Self::made(meta, storage, true)
+    }
+
+    fn made(meta: Meta, storage: Box<dyn Storage>, read_only: bool) -> Self {
         static BUFFERS: AtomicU64 = AtomicU64::new(0);
         let id = BUFFERS.fetch_add(1, Relaxed);
         let (version, users, failed) = (AtomicU64::new(0), AtomicI32::new(0), AtomicBool::new(false));
-        Buffer { inner: Arc::new(Inner { meta, id, version, users, failed, storage }) }
+        Buffer { inner: Arc::new(Inner { meta, id, version, users, failed, read_only, storage }) }
     }
 
     /// Type and shape.
@@ -291,6 +302,7 @@ impl Buffer {
     /// Acquires the buffer. It is an error to acquire a buffer during another's write, to write it during a read, or to
     /// read it if a failed run should have filled it. Every acquisition must be released.
     pub fn acquire(&self, access: Access) -> Result<()> {
+        self.permit(access)?;
         let begun = match access {
             Access::Write => self.inner.users.compare_exchange(0, -1, Acquire, Relaxed),
             Access::Read => self.inner.users.fetch_update(Acquire, Relaxed, |n| (n >= 0).then_some(n + 1)),
@@ -334,6 +346,7 @@ impl Buffer {
         if !self.is_alone() {
             return self.acquire(access);
         }
+        self.permit(access)?;
         let users = self.inner.users.load(Relaxed);
         let (free, after) = match access {
             Access::Write => (users == 0, -1),
@@ -370,6 +383,14 @@ impl Buffer {
         // SAFETY: acquired above, and the work has ended.
         unsafe { self.release_mut(Access::Write, done.is_ok()) };
         done
+    }
+
+    /// Refuses to write what belongs to somebody else.
+    fn permit(&self, access: Access) -> Result<()> {
+        match (access, self.inner.read_only) {
+            (Access::Write, true) => Err(Error::new(ErrorKind::ReadOnlyBuffer)),
+            _ => Ok(()),
+        }
     }
 
     fn reading<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {

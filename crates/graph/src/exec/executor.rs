@@ -44,6 +44,18 @@ pub trait Executor: Send + Sync {
         Ok(buffer)
     }
 
+    /// A buffer with these elements, only to be read: the memory of the array itself, if the executor can work in it, else a copy.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, Executor, Reference};
+    /// let data = Array::from_f64([2], vec![1.0, 2.0])?;
+    /// assert_eq!(Reference.adopt(&data)?.to_array()?, data);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    fn adopt(&self, value: &Array) -> Result<Buffer> {
+        self.upload(value)
+    }
+
     /// A copy of a buffer, made without the host.
     fn duplicate(&self, buffer: &Buffer) -> Result<Buffer> {
         let copy = self.buffer(buffer.meta())?;
@@ -80,6 +92,10 @@ impl Executor for Arc<dyn Executor> {
 
     fn upload(&self, value: &Array) -> Result<Buffer> {
         (**self).upload(value)
+    }
+
+    fn adopt(&self, value: &Array) -> Result<Buffer> {
+        (**self).adopt(value)
     }
 
     fn duplicate(&self, buffer: &Buffer) -> Result<Buffer> {

@@ -5,8 +5,7 @@ use crate::ir::infer::Meta;
 use crate::ir::op::{BlockOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, WindowDims};
 use crate::ir::program::ProgramNode;
 use crate::shape::{element_count, for_each_index, other_axes};
-use crate::{DType, Error, ErrorKind, Precision, Result, random, scalar};
-use std::panic::Location;
+use crate::{DType, Error, ErrorKind, Line, Precision, Result, random, scalar};
 
 /// An operand's type, shape and row-major elements.
 #[derive(Clone, Copy)]
@@ -65,19 +64,14 @@ impl Total {
 /// The value of an operation of these operands, each with its type, shape and row-major elements. The line of user code is for errors.
 ///
 /// ```
-/// use bilevel_graph::{DType, Meta, Op, ReduceOp, reference_ops::evaluate_op};
+/// use bilevel_graph::{DType, Line, Meta, Op, ReduceOp, reference_ops::evaluate_op};
 /// let (row, number) = (Meta { dtype: DType::F32, shape: vec![3] }, Meta { dtype: DType::F32, shape: vec![] });
-/// let line = std::panic::Location::caller();
+/// let line = Line::caller();
 /// let sum = evaluate_op(&Op::Reduce(ReduceOp::Sum, vec![0]), &[(&row, &[1.0, 2.0, 4.0])], &number, line)?;
 /// assert_eq!(sum, [7.0]);
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
-pub fn evaluate_op(
-    op: &Op,
-    operands: &[(&Meta, &[f64])],
-    meta: &Meta,
-    location: &'static Location<'static>,
-) -> Result<Vec<f64>> {
+pub fn evaluate_op(op: &Op, operands: &[(&Meta, &[f64])], meta: &Meta, location: Line) -> Result<Vec<f64>> {
     let node = ProgramNode { op: op.clone(), inputs: vec![], meta: meta.clone(), location };
     let operands: Vec<DenseOperand> = operands.iter().map(|&(meta, values)| DenseOperand { meta, values }).collect();
     evaluate_node(&node, &operands)
@@ -345,7 +339,7 @@ fn conv(image: DenseOperand, kernel: DenseOperand, dims: &ConvDims, precision: P
 }
 
 /// The index, or the error of this operation if it is not in `0..limit`.
-pub fn checked_index(operation: &str, index: f64, limit: usize, line: &'static Location<'static>) -> Result<usize> {
+pub fn checked_index(operation: &str, index: f64, limit: usize, line: Line) -> Result<usize> {
     if (0.0..limit as f64).contains(&index) {
         return Ok(index as usize);
     }
@@ -354,13 +348,7 @@ pub fn checked_index(operation: &str, index: f64, limit: usize, line: &'static L
 }
 
 /// y[b.., k.., inner..] = x[b.., indices[b.., k..], inner..].
-fn gather(
-    x: DenseOperand,
-    indices: DenseOperand,
-    batch: usize,
-    meta: &Meta,
-    line: &'static Location,
-) -> Result<Vec<f64>> {
+fn gather(x: DenseOperand, indices: DenseOperand, batch: usize, meta: &Meta, line: Line) -> Result<Vec<f64>> {
     for &index in indices.values {
         checked_index("gather", index, x.meta.shape[batch], line)?;
     }
@@ -378,7 +366,7 @@ fn scatter_add(
     batch: usize,
     size: usize,
     meta: &Meta,
-    line: &'static Location<'static>,
+    line: Line,
 ) -> Result<Vec<f64>> {
     for &index in indices.values {
         checked_index("scatter_add", index, size, line)?;

@@ -42,7 +42,7 @@ impl Program {
             }
             let _ = write!(text, " : {}{:?}", node.meta.dtype, node.meta.shape);
             if with_lines {
-                let _ = write!(text, "  // {}:{}", node.location.file(), node.location.line());
+                let _ = write!(text, "  // {}", node.location.short());
             }
             text.push('\n');
         }

@@ -11,7 +11,7 @@ use crate::ir::infer::Meta;
 use crate::ir::op::Op;
 use crate::ir::program::{Port, Program, ProgramBuilder};
 use crate::tensor::Tensor;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Line, Result};
 use std::sync::Arc;
 
 /// The input of a rule that holds the cotangent of the value.
@@ -229,6 +229,21 @@ fn invalid<T>(reason: String) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidProgram { reason }))
 }
 
+/// While it lives, nodes may be made in the name of others' lines; it has the line that was named before.
+struct Lines(u32, Option<Line>);
+
+impl Lines {
+    fn of(graph: u32) -> Self {
+        Lines(graph, with_graph(graph, |data| data.named).flatten())
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        with_graph(self.0, |data| data.named = self.1);
+    }
+}
+
 /// The nodes of a valid program on a graph, one after the other, and its outputs.
 #[track_caller]
 fn placed(
@@ -251,10 +266,12 @@ fn placed(
             made[node] = Some(*tensor);
         }
     }
+    let lines = Lines::of(graph);
     for (number, node) in program.nodes.iter().enumerate() {
         if made[number].is_some() {
             continue;
         }
+        with_graph(graph, |data| data.named = lines.1.or(node.location.is_named().then_some(node.location)));
         let operands: Vec<Tensor> = node.inputs.iter().filter_map(|&operand| made[operand]).collect();
         let tensor = match &node.op {
             Op::Custom(rule) => {

@@ -11,12 +11,11 @@ use crate::ir::infer::{Meta, infer, too_large};
 use crate::ir::op::Op;
 use crate::shape::is_countable;
 use crate::tensor::Tensor;
-use crate::{DType, Error, ErrorKind, Result};
+use crate::{DType, Error, ErrorKind, Line, Result};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
-use std::panic::Location;
 
 /// A node's number; its operands have smaller ones.
 pub(crate) type NodeId = u32;
@@ -27,7 +26,7 @@ pub(crate) struct GraphNode {
     pub op: Op,
     pub inputs: Vec<NodeId>,
     pub meta: Meta,
-    pub location: &'static Location<'static>,
+    pub location: Line,
     /// Another node whose hash is the same.
     next_same_hash: Option<NodeId>,
 }
@@ -42,7 +41,9 @@ pub(crate) struct GraphData {
     /// The type of floats that no operand determines: see `Graph::set_float_type`.
     pub float_type: Option<DType>,
     /// While a derivative is taken: the line of the node it is taken of.
-    pub deriving: Option<&'static Location<'static>>,
+    pub deriving: Option<Line>,
+    /// The line of what is made, if a front end or a program that is put into the graph names it.
+    pub named: Option<Line>,
     /// Nodes whose elements are convex functions of others, or concave ones: see `gauss_newton.rs`.
     pub convex: HashMap<NodeId, (Vec<NodeId>, Sign)>,
     /// The derivative rules of custom nodes.
@@ -76,7 +77,7 @@ impl GraphData {
         op: Op,
         inputs: &[NodeId],
         asked: Option<Meta>,
-        location: &'static Location<'static>,
+        location: Line,
     ) -> std::result::Result<NodeId, String> {
         let operands: Vec<&Meta> = inputs.iter().map(|&i| self.meta(i)).collect();
         let meta = infer(&op, &operands, asked)?;
@@ -84,7 +85,7 @@ impl GraphData {
     }
 
     /// As `make`, for callers inside the crate whose operands fit by construction.
-    pub fn add(&mut self, op: Op, inputs: Vec<NodeId>, meta: Meta, location: &'static Location<'static>) -> NodeId {
+    pub fn add(&mut self, op: Op, inputs: Vec<NodeId>, meta: Meta, location: Line) -> NodeId {
         if let Some(used) = self.rewriting.last_mut() {
             used.extend(&inputs);
         }
@@ -112,7 +113,7 @@ impl GraphData {
         }
     }
 
-    fn intern(&mut self, op: Op, mut inputs: Vec<NodeId>, meta: Meta, location: &'static Location<'static>) -> NodeId {
+    fn intern(&mut self, op: Op, mut inputs: Vec<NodeId>, meta: Meta, location: Line) -> NodeId {
         if let Op::Binary(crate::BinaryOp::Add | crate::BinaryOp::Mul) = op {
             inputs.sort_unstable();
         }
@@ -274,10 +275,24 @@ impl Graph {
         if !dtype.is_float() {
             let reason = format!("{dtype} is not a float type; use f32 or f64");
             let kind = ErrorKind::Operation { operation: "set_float_type".into(), operands: vec![], reason };
-            return Err(Error::new(kind).at(Location::caller()));
+            return Err(Error::new(kind).at(Line::caller()));
         }
         with_graph(self.id, |data| data.float_type = Some(dtype));
         Ok(())
+    }
+
+    /// Names the line of user code of what is made from now on, in place of the lines of Rust: for front ends of other languages.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph};
+    /// let g = Graph::new();
+    /// g.set_line(Some("model.py:37 (attention)"));
+    /// let error = g.input("x", [3], DType::F64).reshape([2]).check().unwrap_err();
+    /// assert!(error.to_string().contains("model.py:37 (attention)"), "{error}");
+    /// g.set_line(None);
+    /// ```
+    pub fn set_line(&self, text: Option<&str>) {
+        with_graph(self.id, |data| data.named = text.map(Line::named));
     }
 
     /// A number for a random stream no other draw of this graph has.
@@ -325,9 +340,16 @@ pub(crate) fn constant_bits(value: f64, dtype: DType) -> u64 {
     }
 }
 
+/// The line of what is made now: the named one, or the caller's.
+#[track_caller]
+fn here(graph: u32) -> Line {
+    let caller = Line::caller();
+    with_graph(graph, |data| data.named).flatten().unwrap_or(caller)
+}
+
 #[track_caller]
 pub(crate) fn new_input(graph: u32, name: String, meta: Meta) -> Tensor {
-    let location = Location::caller();
+    let location = here(graph);
     if !is_countable(&meta.shape) {
         return broken(graph, "input", vec![], too_large(&meta.shape));
     }
@@ -342,7 +364,7 @@ pub(crate) fn new_input(graph: u32, name: String, meta: Meta) -> Tensor {
 /// Makes a node, or an error tensor that remembers why it could not be made.
 #[track_caller]
 pub(crate) fn make(graph: u32, operation: &str, op: Op, inputs: &[Tensor], asked: Option<Meta>) -> Tensor {
-    let location = Location::caller();
+    let location = here(graph);
     if let Some(broken) = inputs.iter().find(|t| t.error_index().is_some()) {
         return *broken;
     }
@@ -379,7 +401,7 @@ pub(crate) fn refuse(operation: &str, inputs: &[Tensor], reason: String) -> Tens
 /// A tensor that carries an error with the caller's line.
 #[track_caller]
 fn broken(graph: u32, operation: &str, operands: Vec<(DType, Vec<usize>)>, reason: String) -> Tensor {
-    let location = Location::caller();
+    let location = here(graph);
     let kind = ErrorKind::Operation { operation: operation.to_string(), operands, reason };
     let index = with_graph(graph, |data| data.record(Error::new(kind).at(location)));
     index.map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index))

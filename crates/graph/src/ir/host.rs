@@ -2,11 +2,10 @@
 
 use crate::ir::graph::make;
 use crate::ir::op::Op;
-use crate::{Error, ErrorKind, Meta, Tensor};
+use crate::{Error, ErrorKind, Line, Meta, Tensor};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
@@ -77,12 +76,7 @@ impl HostCall {
     }
 
     /// Computes it for an executor. The line of user code is for errors.
-    pub fn evaluate(
-        &self,
-        operands: &[&[f64]],
-        result: &mut [f64],
-        location: &'static Location<'static>,
-    ) -> crate::Result<()> {
+    pub fn evaluate(&self, operands: &[&[f64]], result: &mut [f64], location: Line) -> crate::Result<()> {
         self.function.evaluate(operands, result).map_err(|reason| {
             let name = self.function.name().to_string();
             Error::new(ErrorKind::HostFunction { name, reason }).at(location)

@@ -5,9 +5,8 @@ use crate::ir::graph::{Graph, GraphData, with_graph};
 use crate::ir::infer::Meta;
 use crate::ir::op::Op;
 use crate::tensor::Tensor;
-use crate::{Array, DType, Error, ErrorKind, Result};
+use crate::{Array, DType, Error, ErrorKind, Line, Result};
 use std::ops::Range;
-use std::panic::Location;
 
 /// Name of the input every executor sets itself: the number of the loop step.
 pub const STEP: &str = "step";
@@ -24,7 +23,7 @@ pub struct ProgramNode {
     pub meta: Meta,
     /// The line of user code that made it.
     #[cfg_attr(feature = "serde", serde(skip, default = "crate::ir::serial::read_here"))]
-    pub location: &'static Location<'static>,
+    pub location: Line,
 }
 
 /// A named value that goes in or comes out.

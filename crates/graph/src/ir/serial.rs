@@ -5,17 +5,16 @@
 use crate::ir::function::{Convex, Function};
 use crate::ir::op::Op;
 use crate::ir::program::{Carry, Port, Program, ProgramNode, Shard};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Line, Result};
 use serde::{Deserialize, Serialize, Serializer};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Rules within rules, in functions that are read.
 const MAX_RULE_DEPTH: usize = 32;
 
 /// The line of an operation that was read.
-pub(crate) fn read_here() -> &'static Location<'static> {
-    Location::caller()
+pub(crate) fn read_here() -> Line {
+    Line::caller()
 }
 
 /// The parts of a [`Program`], in any state.

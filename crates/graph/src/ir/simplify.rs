@@ -6,15 +6,12 @@
 //! `0·x` is 0 unless x is infinite or NaN. While a derivative is taken it counts as 0 all the same: a structurally zero
 //! derivative must be known to be zero. Written by a person it is computed, so that a NaN shows.
 
+use crate::Line;
 use crate::ir::graph::{GraphData, NodeId, constant_bits};
 use crate::ir::infer::Meta;
 use crate::ir::op::{BinaryOp, BlockOp, Op, ReduceOp, UnaryOp};
 use crate::scalar;
 use crate::shape::{element_count, other_axes};
-use std::panic::Location;
-
-/// The line of user code.
-pub(super) type Line = &'static Location<'static>;
 
 /// Products of constants between this and its inverse are merged: far from under- and overflow of 32-bit floats.
 const TINY: f64 = 1e-30;

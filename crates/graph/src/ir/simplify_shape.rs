@@ -1,9 +1,9 @@
 //! Simplifications of operations that only move elements.
 
+use crate::Line;
 use crate::ir::graph::{GraphData, NodeId, constant_bits};
 use crate::ir::infer::Meta;
 use crate::ir::op::{DotDims, Op};
-use crate::ir::simplify::Line;
 use crate::shape::other_axes;
 
 type Ranges<'a> = (&'a [usize], &'a [usize], &'a [usize]);

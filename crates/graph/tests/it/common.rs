@@ -174,7 +174,7 @@ pub fn gradient_at(at: &Array, loss: impl Fn(&Graph, Tensor) -> Tensor) -> Vec<f
 /// The numbers of an integer array.
 pub fn integers(array: &Array) -> Vec<i32> {
     match array.data() {
-        Data::I32(values) => values.clone(),
+        Data::I32(values) => values.to_vec(),
         other => panic!("not integers: {other:?}"),
     }
 }

@@ -2,15 +2,14 @@
 
 use crate::common::*;
 use bilevel_graph::{
-    Array, ConvDims, DType, DotDims, ErrorKind, Executor, Graph, Program, RandomKind, Reference, Tensor, WindowDims,
-    gradient, hessian_vector, jvp, mixed_vector, vjp,
+    Array, ConvDims, DType, DotDims, ErrorKind, Executor, Graph, Line, Program, RandomKind, Reference, Tensor,
+    WindowDims, gradient, hessian_vector, jvp, mixed_vector, vjp,
 };
-use std::panic::Location;
 
 /// Asserts that this tensor carries an error with these parts and the line of the caller.
 #[track_caller]
 fn refused(tensor: Tensor, parts: &[&str]) {
-    let here = Location::caller();
+    let here = Line::caller();
     let message = tensor.check().expect_err("must be refused").to_string();
     let line = format!("{}:{}:", here.file(), here.line());
     for part in parts.iter().copied().chain([line.as_str()]) {

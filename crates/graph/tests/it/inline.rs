@@ -265,3 +265,27 @@ fn inputs_that_do_not_fit_and_functions_of_closures_are_refused() {
     let error = Program::builder(&g).output("y", wrong).function().unwrap_err().to_string();
     assert!(error.contains("'cotangent' of a derivative rule"), "{error}");
 }
+
+#[test]
+fn named_lines_go_with_a_program_into_another_graph_and_into_errors_of_runs() {
+    let g = Graph::new();
+    let (x, index) = (g.input("x", [3], DType::F64), g.input("index", [2], DType::I32));
+    g.set_line(Some("model.py:7 (embed)"));
+    let rows = x.gather(index, 0);
+    g.set_line(None);
+    let y = rows.square().sum_all();
+    let program = Program::builder(&g).output("y", y).build().unwrap();
+    let other = Graph::new();
+    let inputs = [other.input("x", [3], DType::F64), other.input("index", [2], DType::I32)];
+    let loss = program.inline(&other, &inputs).unwrap()[0];
+    let slope = gradient_or_zeros(loss, &inputs[..1]).unwrap()[0];
+    let found = Program::builder(&other).output("y", loss).output("slope", slope).build().unwrap();
+    let mut run = Reference.compile(&found).unwrap();
+    run.set(found.input("x").unwrap(), &Array::zeros([3], DType::F64)).unwrap();
+    run.set(found.input("index").unwrap(), &Array::from_i32([2], vec![1, 5]).unwrap()).unwrap();
+    let error = run.run(0..1).unwrap_err().to_string();
+    assert!(error.ends_with("(at model.py:7 (embed))"), "{error}");
+    // Afterwards lines are those of Rust again.
+    let error = loss.reshape([2]).check().unwrap_err().to_string();
+    assert!(error.contains("inline.rs"), "{error}");
+}

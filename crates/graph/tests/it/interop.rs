@@ -63,7 +63,7 @@ fn owned_arrays_that_are_column_major_or_sliced_arrive_in_row_major_order() {
 fn numbers_without_axes_and_arrays_without_elements_convert() {
     assert_eq!(Array::from(ndarray::arr0(2.5)), Array::scalar(2.5, DType::F64));
     let empty = Array::from(Array2::<f32>::zeros((0, 3)));
-    assert_eq!((empty.shape(), empty.data()), (&[0, 3][..], &Data::F32(vec![])));
+    assert_eq!((empty.shape(), empty.data()), (&[0, 3][..], &Data::F32(vec![].into())));
     let back: ArrayD<f32> = empty.try_into().unwrap();
     assert_eq!(back.shape(), [0, 3]);
 }

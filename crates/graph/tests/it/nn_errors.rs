@@ -1,13 +1,12 @@
 //! Operands that do not fit: the error names the composite, the shapes and the line of the call, and nothing panics.
 
 use bilevel_graph::nn::{self, AttentionParameters, Conv2d, ConvTranspose2d, Pool2d};
-use bilevel_graph::{DType, ErrorKind, Graph, Tensor, gradient};
-use std::panic::Location;
+use bilevel_graph::{DType, ErrorKind, Graph, Line, Tensor, gradient};
 
 /// The error's first word is the composite, its operands are shown, and its line is that of the call.
 #[track_caller]
 fn refused(name: &str, tensor: Tensor) {
-    let caller = Location::caller();
+    let caller = Line::caller();
     let error = tensor.check().unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with(&format!("{name}: ")), "{text}");

@@ -6,8 +6,7 @@ use crate::ir::view::{View, merged_stride};
 use crate::lower::Lowering;
 use crate::target::Target;
 use bilevel_graph::shape::{inverse_permutation, other_axes};
-use bilevel_graph::{DType, DotDims, Precision, Result};
-use std::panic::Location;
+use bilevel_graph::{DType, DotDims, Line, Precision, Result};
 
 /// C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j] with strides in elements.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +88,7 @@ impl Side {
 
     /// Copies the operand into batch-major order, once for all products that need it so. The matrix axis with stride 1
     /// stays last, so that products with the matrix and with its transpose share the copy.
-    fn straighten(&mut self, low: &mut Lowering, dtype: DType, line: &'static Location<'static>) {
+    fn straighten(&mut self, low: &mut Lowering, dtype: DType, line: Line) {
         let beside = |axes: &[usize]| self.view().zip(axes.last()).is_some_and(|(view, &axis)| view.strides[axis] == 1);
         let turned = beside(&self.free) && !beside(&self.contract);
         let (first, second) = if turned { (&self.contract, &self.free) } else { (&self.free, &self.contract) };
@@ -123,7 +122,7 @@ pub(crate) fn lower_dot(
     (a, a_shape): (Operand, &[usize]),
     (b, b_shape): (Operand, &[usize]),
     (out, dtype, precision): (&View, DType, Precision),
-    line: &'static Location<'static>,
+    line: Line,
 ) -> Result<(DotLayout, Operand, Operand)> {
     // Contracted axes may be traversed in any order, as long as both sides agree: use the left operand's.
     let mut pairs: Vec<(usize, usize)> =

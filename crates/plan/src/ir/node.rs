@@ -5,10 +5,9 @@ use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
 use bilevel_graph::{
-    BinaryOp, BlockOp, Collective, ConvDims, ConvRole, DType, HostCall, Precision, RandomKind, ReduceOp, UnaryOp,
+    BinaryOp, BlockOp, Collective, ConvDims, ConvRole, DType, HostCall, Line, Precision, RandomKind, ReduceOp, UnaryOp,
     WindowDims,
 };
-use std::panic::Location;
 
 /// The operation of a lowered node. Operands are listed in the order of [`Node::operands`].
 #[derive(Clone, Debug)]
@@ -196,7 +195,7 @@ pub struct Node {
     /// Whether this is a rematerialised value, which belongs to the loop that reads it.
     pub is_remat: bool,
     /// The line of user code.
-    pub location: &'static Location<'static>,
+    pub location: Line,
 }
 
 impl Node {

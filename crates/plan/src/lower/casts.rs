@@ -3,9 +3,9 @@
 
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::ir::storage_type::StorageType;
-use crate::lower::{Line, Lowering};
+use crate::lower::Lowering;
 use crate::target::Target;
-use bilevel_graph::{DType, Precision};
+use bilevel_graph::{DType, Line, Precision};
 
 /// A view of a value that a loop computes is rounded separately only if it is less than 1/4 of the value; otherwise the
 /// loop rounds the whole value. Queries, keys and values are each a third.

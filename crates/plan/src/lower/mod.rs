@@ -16,10 +16,11 @@ use crate::ir::view::View;
 use crate::lower::pad_sum::{are_disjoint, pad_sums};
 use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
-use bilevel_graph::{BinaryOp, ConvDims, ConvRole, DType, DotDims, Meta, Op, Precision, Program, ProgramNode, Result};
+use bilevel_graph::{
+    BinaryOp, ConvDims, ConvRole, DType, DotDims, Line, Meta, Op, Precision, Program, ProgramNode, Result,
+};
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
-use std::panic::Location;
 
 /// A lowered program in the making.
 #[derive(Default)]
@@ -179,8 +180,6 @@ impl Lowering {
         }
     }
 }
-
-pub(crate) type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
 pub(crate) fn lower(program: &Program, target: &Target) -> Result<Lowering> {

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from ._bilevel import Tracer
+from ._memory import aligned, host, shared
 from .errors import UnsupportedError
 
 #: The engine's type for an array's.
@@ -18,9 +19,13 @@ DTYPES = {
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
 
 
-def engine_array(value, dtype=None):
-    """A contiguous array of one of the engine's types, or an error if a number does not fit."""
-    array = np.asarray(value)
+def engine_array(value, dtype=None, copy=True):
+    """A contiguous read-only array of one of the engine's types, or an error if a number does not fit.
+
+    Floats of such a type that are read-only stay where they are, and the engine reads them there; with `copy=False` others do, too. The rest
+    is copied once.
+    """
+    array = host(value)
     name = str(array.dtype)
     if dtype is None:
         if name not in DTYPES:
@@ -28,7 +33,10 @@ def engine_array(value, dtype=None):
         dtype = DTYPES[name]
     if dtype == "i32" and array.size and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
         raise UnsupportedError(f"an integer of an array of type {name} does not fit into 32 bits")
-    return np.require(array.astype(NUMPY[dtype]), requirements="C")
+    stays = array.dtype == NUMPY[dtype] and dtype != "i32" and array.flags.c_contiguous
+    if stays and not (copy and array.flags.writeable):
+        return shared(array)
+    return aligned(array, NUMPY[dtype])
 
 
 def is_uniform(array):

@@ -4,6 +4,7 @@ import numpy as np
 
 from ._build import Builder, engine_array
 from ._judged import trace_for
+from ._lines import line_of
 from ._problem import Leaves, Parts, Problem, bounds_of
 from ._rows import Divided, row_count
 from ._tensor import Tensor
@@ -61,7 +62,7 @@ def _variables(tree, what):
     return {name: v if isinstance(v, Variable) else Variable(v) for name, v in tree.items()}
 
 
-def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=None, dtype="f64", precision="full", table=None, split=None):
+def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=None, dtype="f64", precision="full", table=None, split=None, copy=True):
     """A bilevel problem from two functions on NumPy-like tensors.
 
     `lam` and `params` are dictionaries of arrays, `bilevel.full(…)` or `bilevel.normal(…)`. `inner(s, lam, params)` and
@@ -70,9 +71,11 @@ def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=No
 
     The arrays of `table` have rows that `split=bilevel.Split(…)` divides: the inner loss sees the rows to train on, and the outer one the
     validation rows. If the outer loss returns one number for each row, its mean is the loss, and standard errors are over rows.
+
+    Arrays that are read-only are used where they are. With `copy=False`, so are all others: do not change them while the problem lives.
     """
     lam, params = _variables(lam, "lam"), _variables(params, "params")
-    arrays, divided = _arrays(data), _arrays(table)
+    arrays, divided = _arrays(data, copy), _arrays(table, copy)
     if (table is None) != (split is None):
         raise ProblemError("table=… has the arrays whose rows split=… divides; give both, or neither")
     if both := sorted(set(arrays) & set(divided)):
@@ -106,8 +109,8 @@ def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=No
     return Problem(parts, *(Leaves(list(tree), list(tree.values())) for tree in starts), retrace=retrace)
 
 
-def _arrays(data):
-    arrays = {name: engine_array(value) for name, value in (data or {}).items()}
+def _arrays(data, copy):
+    arrays = {name: engine_array(value, copy=copy) for name, value in (data or {}).items()}
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError(f"the data set '{name}' has numbers that are not finite; remove such rows or replace them")
@@ -125,6 +128,7 @@ class _Tracing:
     def traced(self, loss, name, batch, count):
         """The loss for so many rows of the table; `batch` has the numbers of rows in minibatches."""
         builder = Builder(f"{name} {count} const" if self.table else f"{name} const")
+        builder.graph.set_line(line_of(loss))
         ports = {}
         for known, array in {**self.data, **self.table}.items():
             shape = list(array.shape) if known in self.data else [count, *array.shape[1:]]

@@ -4,7 +4,7 @@ use crate::conformance::agreement::Failure;
 use crate::conformance::failures::Watch;
 use crate::exec::buffer::{Access, Buffer, Storage};
 use crate::ir::infer::Meta;
-use crate::{Array, DType, ErrorKind, Executor, Graph, Program, Result, Runnable};
+use crate::{Array, DType, DataMut, ErrorKind, Executor, Graph, Program, Result, Runnable};
 use std::any::Any;
 use std::ops::Range;
 
@@ -29,6 +29,7 @@ pub fn buffers(executor: &dyn Executor) -> Result<Vec<Failure>> {
         failed,
         failed_midway,
         in_use,
+        adopted,
     ];
     for part in parts {
         part(executor, &mut watch)?;
@@ -431,6 +432,31 @@ fn in_use(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     // SAFETY: acquired above, and no longer in use.
     unsafe { y.release(Access::Read, true) };
     watch.is("an input that somebody reads too", run.output(0), &[11.0, 22.0]);
+    Ok(())
+}
+
+/// Elements that an executor may leave where they are: a run reads them as it reads any others, and nobody can change them.
+fn adopted(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    // Aligned, so that an executor can work in their memory, and not.
+    for (case, mut array) in
+        [("aligned", Array::from_values([2], &[10.0, 20.0], F64)?), ("a vector", pair(10.0, 20.0)?)]
+    {
+        let buffer = executor.adopt(&array)?;
+        watch.is(&format!("{case}, adopted"), buffer.to_array(), &[10.0, 20.0]);
+        if let DataMut::F64(values) = array.data_mut() {
+            values[0] = 5.0;
+        }
+        watch.is(&format!("{case}, adopted, and the array changed"), buffer.to_array(), &[10.0, 20.0]);
+        let program = doubling()?;
+        let (mut run, [x, _]) = bound(executor, &program)?;
+        run.bind_input(program.input("y")?, &buffer)?;
+        run.run(0..2)?;
+        watch.is(&format!("a sum with {case}, adopted"), run.output(0), &[12.0, 24.0]);
+        let copy = executor.duplicate(&buffer)?;
+        copy.copy_from(&x)?;
+        watch.is(&format!("a duplicate of {case}, adopted, and written"), copy.to_array(), &[4.0, 8.0]);
+        watch.is(&format!("{case}, adopted, after its duplicate was written"), buffer.to_array(), &[10.0, 20.0]);
+    }
     Ok(())
 }
 

@@ -19,10 +19,10 @@ pub(crate) mod scale;
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
+use crate::lower::Lowering;
 use crate::lower::scaled_fp16::range::Bound;
 use crate::lower::scaled_fp16::scale::Pow2Scale;
-use crate::lower::{Line, Lowering};
-use bilevel_graph::DType;
+use bilevel_graph::{DType, Line};
 use std::collections::{HashMap, HashSet};
 
 /// The fp16 operands of a program, by node.

@@ -7,6 +7,7 @@ import numpy as np
 from .._build import engine_array
 from .._check import Reference
 from .._judged import trace_for
+from .._memory import host
 from .._problem import Leaves, Parts, Problem, bounds_of, takes
 from .._rows import divided
 from .._stream import Stream, is_stream
@@ -61,7 +62,7 @@ def floats_only(tree, what):
 def tables(tree, what):
     """The arrays of data by name, and their structure."""
     names, leaves, structure = leaf_names(tree)
-    arrays = [np.asarray(leaf) for leaf in leaves]
+    arrays = [host(leaf) for leaf in leaves]
     for name, array in zip(names, arrays):
         if array.dtype.kind not in "fiub" and str(array.dtype) not in ("bfloat16",):
             raise DataError(f"{what}/{name} has the type {array.dtype}; use numbers")
@@ -74,7 +75,7 @@ def tables(tree, what):
 class _Level:
     """One of the two losses: its data, arguments and names."""
 
-    def __init__(self, name, function, data, size, table=None):
+    def __init__(self, name, function, data, size, table=None, copy=True):
         self.name, self.function, self.size, self.table = name, function, size, table
         self.level = {"train": "inner", "valid": "outer"}.get(name, name)
         self.has_data = data is not None or table is not None
@@ -95,7 +96,7 @@ class _Level:
                 if a.ndim == 0 or a.shape[0] < size:
                     raise DataError(f"{name}/{n} has the shape {a.shape}, which has no minibatch of {size} rows")
         self.prefix = f"{'data' if size is None else 'batch'}/{name if table is None else 'rows'}"
-        self.data = {} if table is not None or self.stream else {f"{name}/{n}": engine_array(a) for n, a in zip(self.names, self.arrays)}
+        self.data = {} if table is not None or self.stream else {f"{name}/{n}": engine_array(a, copy=copy) for n, a in zip(self.names, self.arrays)}
         self.show([a[:size] if size is not None else a for a in self.arrays])
 
     def show(self, arrays):
@@ -134,7 +135,7 @@ def table_of(train, valid, held_out, test, split):
 
 def problem(
     inner, outer, lam, params, *, train=None, valid=None, batch_size=None, valid_batch_size=None, state=None, start=None, metrics=None,
-    bounds=None, precision="full", key=None, check=True, split=None, held_out=None, test=None,
+    bounds=None, precision="full", key=None, check=True, split=None, held_out=None, test=None, copy=True,
 ):
     """A bilevel problem from two JAX functions.
 
@@ -150,6 +151,9 @@ def problem(
     With `split=bilevel.Split(…)`, the rows of `train` are divided, and `outer` sees the validation rows; or `held_out`, as a fraction of the
     rows of `valid` or as data, and `test` are given beside `valid`. Held-out rows guard runs, and test rows are for `baselines`. If `outer`
     returns one number for each row, its mean is the loss, and standard errors are over rows.
+
+    Arrays that are read-only, such as JAX's, are used where they are. With `copy=False`, so are all others: do not change them while the
+    problem lives.
     """
     floats_only(lam, "lam")
     floats_only(params, "params")
@@ -166,7 +170,8 @@ def problem(
     if split is not None or held_out is not None or test is not None:
         table = table_of(train, valid, held_out, test, split)
     levels = {
-        "train": _Level("train", inner, train, batch_size, table), "valid": _Level("valid", outer, valid, valid_batch_size, table)}
+        "train": _Level("train", inner, train, batch_size, table, copy),
+        "valid": _Level("valid", outer, valid, valid_batch_size, table, copy)}
     data, lowered, references = {}, {}, {}
     for name, level in levels.items():
         one = _traced(level, lam, params, state, key, name)
@@ -199,7 +204,7 @@ def problem(
         data, [lowered["train"].function], [lowered["valid"].function], dtype, begun, extra, precision,
         streams=[level.stream.declared(name) for name, level in levels.items() if level.stream],
         **({} if table is None else {
-            "tables": {f"rows/{n}": engine_array(a) for n, a in table.arrays.items()}, "rows": table.rows,
+            "tables": {f"rows/{n}": engine_array(a, copy=copy) for n, a in table.arrays.items()}, "rows": table.rows,
             "traced": {level.level: {level.count} for level in levels.values()},
         }),
     )

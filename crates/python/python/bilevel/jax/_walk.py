@@ -150,6 +150,7 @@ class Lowering:
                 env[v] = value
         for equation in jaxpr.eqns:
             operands = [read(v) for v in equation.invars]
+            self.builder.graph.set_line((self.line or location(equation)).removesuffix(": "))
             try:
                 results = self.equation(equation, operands)
             except Located:

@@ -110,6 +110,7 @@ def _called(s, node, env):
     if _is_known(node, (arguments, options), first):
         with torch.no_grad():
             return node.target(*arguments, **{**options, **({"device": "cpu"} if "device" in options else {})})
+    s.builder.graph.set_line(location(node).removesuffix(": "))
     try:
         if name not in RULES:
             raise UnsupportedError(f"'{name}' is not supported")

@@ -159,10 +159,10 @@ class _Modules:
 class _Level:
     """One of the two losses: its data, its exported program and what that is lowered to."""
 
-    def __init__(self, name, modules, loss, data, size, training, table=None):
+    def __init__(self, name, modules, loss, data, size, training, table=None, copy=True):
         self.name, self.modules, self.loss, self.training, self.size, self.table = name, modules, loss, training, size, table
         self.level = "inner" if name == "train" else "outer"
-        self.stream = None
+        self.stream, self.copy = None, copy
         if is_stream(data):
             if size is not None:
                 raise ProblemError(f"the batches of {name} come from a loader, so their size is its own; leave out batch_size")
@@ -188,7 +188,7 @@ class _Level:
 
     @property
     def data(self):
-        own = {} if self.table is not None or self.stream else {f"{self.name}/{i}": array_of(t) for i, t in enumerate(self.tensors)}
+        own = {} if self.table is not None or self.stream else {f"{self.name}/{i}": array_of(t, self.copy) for i, t in enumerate(self.tensors)}
         return own | self.constants
 
     def is_row_by_row(self, value):
@@ -263,19 +263,21 @@ def table_of(train, valid, held_out, test, split):
 
 def problem(
     model, hyper, inner, outer, *, train, valid=None, batch_size=None, forward=None, bounds=None, precision="full", check=True,
-    train_mode=True, split=None, held_out=None, test=None,
+    train_mode=True, split=None, held_out=None, test=None, copy=True,
 ):
     """A bilevel problem from a PyTorch model.
 
     `hyper` is a module whose parameters are λ. `inner(out, batch, hyper, params)` is the training loss of the model's output on a batch, and
     `outer(out, batch)` the loss that λ is judged by; `params` are the model's parameters by name. Data are tuples of tensors, datasets, or
-    loaders, of which one batch is read for each step; the model is called with the first tensor of a batch, or as `forward(model, batch)` says. The inner loss sees the model in training mode, with
-    dropout and batch statistics; the outer one in evaluation mode. Running statistics are carried. Parameters of the model that do not require
-    a gradient stay as they are; those of `hyper` that do not are constants.
+    loaders, of which one batch is read for each step; the model is called with the first tensor of a batch, or as `forward(model, batch)`
+    says. The inner loss sees the model in training mode, with dropout and batch statistics; the outer one in evaluation mode. Running
+    statistics are carried. Parameters of the model that do not require a gradient stay as they are; those of `hyper` that do not are constants.
 
     With `split=bilevel.Split(…)`, the rows of `train` are divided, and `outer` sees the validation rows; or `held_out`, as a fraction of the
     rows of `valid` or as data, and `test` are given beside `valid`. Held-out rows guard runs, and test rows are for `baselines`. If `outer`
     returns one number for each row, its mean is the loss, and standard errors are over rows.
+
+    With `copy=False`, tensors of floats are used where they are: do not change them while the problem lives.
     """
     modules = _Modules(model, hyper, forward or first_of_batch)
     table = table_of(train, valid, held_out, test, split) if (split, held_out, test) != (None, None, None) else None
@@ -284,8 +286,8 @@ def problem(
     given = [data if is_stream(data) else tensors(data, name) for data, name in ((train, "train"), (valid, "valid"))] if table is None else [
         [torch.from_numpy(a) for a in table.of(part)] for part in ("train", "validation")]
     levels = {
-        "inner": _Level("train", modules, inner, given[0], batch_size, train_mode, table),
-        "outer": _Level("valid", modules, outer, given[1], None, False, table),
+        "inner": _Level("train", modules, inner, given[0], batch_size, train_mode, table, copy),
+        "outer": _Level("valid", modules, outer, given[1], None, False, table, copy),
     }
     modules.carry(levels["inner"].program)
     data, functions = {}, []
@@ -298,7 +300,7 @@ def problem(
         [(n, v, *pairs[n]) for n, v in starts.items()], [(n, v, modules.role(n)) for n, v in arrays.items()],
         data, *functions, modules.dtype, precision=precision,
         streams=[level.stream.declared(level.name) for level in levels.values() if level.stream], **({} if table is None else {
-            "tables": {f"rows/{n}": engine_array(a) for n, a in table.arrays.items()}, "rows": table.rows,
+            "tables": {f"rows/{n}": engine_array(a, copy=copy) for n, a in table.arrays.items()}, "rows": table.rows,
             "traced": {name: {level.count} for name, level in levels.items()},
         }),
     )

@@ -20,12 +20,12 @@ DTYPES = {
 }
 
 
-def array_of(tensor):
+def array_of(tensor, copy=True):
     """A tensor as an array of the engine's types."""
     tensor = tensor.detach().cpu()
     if tensor.dtype in (torch.bfloat16, torch.float16):
         tensor = tensor.float()
-    return build.engine_array(tensor.numpy())
+    return build.engine_array(tensor.numpy(), copy=copy)
 
 
 def rule(*names):
