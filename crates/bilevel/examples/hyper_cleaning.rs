@@ -1,13 +1,15 @@
 //! Finds wrong labels: 40 % of the training labels are redrawn at random. Every training digit gets a weight, learned
 //! so that a classifier trained with the weights does well on a small clean set.
 //!
-//!     cargo run --release -p bilevel --example hyper_cleaning
+//!     cargo run --release -p bilevel --example hyper_cleaning -- [PICTURE.svg]
 
 use bilevel::Result;
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
 use bilevel::graph::random::fill_uniform_f64;
+use bilevel::optimizers::Sgd;
 use bilevel::prelude::*;
-use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
+use bilevel_report::{Panel, Pictures};
+use bilevel_tasks::digits::{CLASSES, Digits, PIXELS, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
 #[derive(Clone, Tree)]
@@ -51,7 +53,21 @@ fn uniform(seed: u64, count: usize) -> Vec<f64> {
     numbers
 }
 
-fn main() -> Result<()> {
+/// The ten digits with the least weights, with the label that was given and the one that is right.
+fn least_trusted(train: &Digits, honest: &Digits, weights: &[f64]) -> Pictures {
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|a, b| weights[*a].total_cmp(&weights[*b]));
+    let panel = |&i: &usize| {
+        let (given, right) = (train.labels[i], honest.labels[i]);
+        let verdict = if given == right { "rightly".to_string() } else { format!("is a {right}") };
+        let pixels = train.pixels[i * PIXELS..(i + 1) * PIXELS].iter().map(|pixel| f64::from(*pixel));
+        Panel { title: format!("labelled {given}, {verdict}"), rows: 8, columns: 8, values: pixels.collect() }
+    };
+    let title = "The ten least trusted of 599 training digits".into();
+    Pictures { title, panels: order.iter().take(10).map(panel).collect() }
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let Split { train: honest, validation, test } = Split::new(1);
     let clean = validation.first(CLEAN);
 
@@ -76,8 +92,9 @@ fn main() -> Result<()> {
     let (method, inner) = (LangevinAdjoint::default(), InnerLoop::new(STEP, 20).at_temperature(1e-6));
     let outcome = Driver::new(&problem(&train, &clean)?, method)
         .inner(inner)
-        .optimizer(Adam::default())
-        .rate(0.05)
+        // Plain steps move λ by as much as a digit matters, so that digits can be ranked; Adam moves all equally far.
+        .optimizer(Sgd)
+        .rate(200.0)
         .iterations(200)
         .seed(1)
         .run()?;
@@ -100,6 +117,8 @@ fn main() -> Result<()> {
         let (mean, low) = (all.iter().sum::<f64>() / all.len() as f64, 100.0 * low as f64 / all.len() as f64);
         println!("{name:34} {mean:9.3} {low:9.1} %");
     }
-    println!("\nAfter {} iterations: {}.", outcome.iterations, outcome.reason);
+    if let Some(path) = std::env::args().nth(1) {
+        std::fs::write(path, least_trusted(&train, &honest, &weights).svg())?;
+    }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Learns the initialisation of a network: every outer iteration is an episode with a new sine wave. A small network
 //! takes five gradient steps from λ on ten points of it, and λ moves so that the next wave is learned better.
 //!
-//!     cargo run --release -p bilevel --example learned_initialisation
+//!     cargo run --release -p bilevel --example learned_initialisation -- [PICTURE.svg]
 
 use bilevel::graph::nn::{linear, mse, tanh};
 use bilevel::methods::{Reptile, RmdFo};
 use bilevel::prelude::*;
 use bilevel::training::Trainer;
 use bilevel::{Result, Session, State};
+use bilevel_report::{Axis, Curve, Plot};
 
 /// λ and θ have the same structure: three layers.
 #[derive(Clone, Tree)]
@@ -71,10 +72,48 @@ fn after_training(problem: &Initialisation, lambda: &Network<Array>) -> Result<f
     Ok(sum / 300.0)
 }
 
-fn main() -> Result<()> {
+/// What a trained network answers at x.
+fn value(network: &Network<Array>, x: f64) -> f64 {
+    let layer = |input: &[f64], layer: &Layer<Array>| -> Vec<f64> {
+        let (weight, bias) = (layer.weight.to_f64(), layer.bias.to_f64());
+        let sum = |j: usize| input.iter().enumerate().map(|(i, value)| value * weight[i * bias.len() + j]).sum::<f64>();
+        (0..bias.len()).map(|j| bias[j] + sum(j)).collect()
+    };
+    let [first, second, last] = network;
+    let hidden = |input: &[f64], of: &Layer<Array>| layer(input, of).into_iter().map(f64::tanh).collect::<Vec<_>>();
+    layer(&hidden(&hidden(&[x], first), second), last)[0]
+}
+
+/// One wave that was never met, and what a network makes of ten points of it in five steps.
+fn picture(random: &Network<Array>, learned: &Network<Array>) -> Result<Plot> {
+    let wave = |x: f64| 2.0 * (x + 0.8).sin();
+    let points: Vec<f64> = (0..10).map(|i| -2.7 + 0.6 * f64::from(i)).collect();
+    let all: Vec<f64> = (0..=120).map(|i| -3.0 + 0.05 * f64::from(i)).collect();
+    let column = |values: &[f64]| Array::from_f64([values.len(), 1], values.to_vec());
+    let y: Vec<f64> = points.iter().map(|x| wave(*x)).collect();
+    let layer =
+        |i: usize, o: usize| Layer { weight: Variable::constant([i, o], 0.0), bias: Variable::constant([o], 0.0) };
+    let network: Network<Variable> = [layer(1, 32), layer(32, 32), layer(32, 1)];
+    let one = Problem::builder(network.clone(), network)
+        .dtype(DType::F32)
+        .data("x", column(&points)?)
+        .data("y", column(&y)?)
+        .start(|_, l| l.clone())
+        .inner(|s, _, t| error(t, (s.data("x"), s.data("y"))))
+        .outer(|s, _, t| error(t, (s.data("x"), s.data("y"))))
+        .build()?;
+    let mut curves = vec![Curve::new("a new wave", all.iter().map(|x| (*x, wave(*x)))).dashed()];
+    for (name, start) in [("from random weights", random), ("from the learned weights", learned)] {
+        let trained = one.train(start).step(STEP).steps(STEPS).run()?.theta;
+        curves.push(Curve::new(name, all.iter().map(|x| (*x, value(&trained, *x)))));
+    }
+    Ok(Plot { title: "Five steps on ten points".into(), x: Axis::linear("x"), y: Axis::linear("y"), curves })
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let problem = problem()?;
     println!("Error on new sine waves after {STEPS} steps on ten points of each.\n");
-    println!("{:38} {:>9} {:>9}", "first weights", "error", "seconds");
+    println!("{:38} {:>9}", "first weights", "error");
     let first = State::initial(&problem, &Cpu::with_threads(1), Key::from_seed(SEED))?;
     let random = after_training(&problem, &problem.lambda_of(&first.lambda)?)?;
     println!("{:38} {random:9.4}", "random, the start of all of these");
@@ -84,6 +123,7 @@ fn main() -> Result<()> {
         ("first-order MAML (rmd-fo)", Box::new(RmdFo::default())),
         ("Reptile (reptile)", Box::new(Reptile::default())),
     ];
+    let mut learned = vec![problem.lambda_of(&first.lambda)?];
     for (name, method) in runs {
         let outcome = Driver::new(&problem, method)
             .inner(InnerLoop::new(STEP, STEPS))
@@ -94,10 +134,14 @@ fn main() -> Result<()> {
             .seed(SEED)
             .run()?;
         let error = after_training(&problem, &outcome.lambda)?;
-        println!("{name:38} {error:9.4} {:9.1}", outcome.elapsed.as_secs_f64());
+        println!("{name:38} {error:9.4}");
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);
         }
+        learned.push(outcome.lambda);
+    }
+    if let Some(path) = std::env::args().nth(1) {
+        std::fs::write(path, picture(&learned[0], &learned[1])?.svg())?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Learns the regularisation of each of 640 weights of a digit classifier: one λ each, chosen by the loss on validation
 //! digits, which is too many for a grid.
 //!
-//!     cargo run --release -p bilevel --example per_weight_regularisation
+//!     cargo run --release -p bilevel --example per_weight_regularisation -- [PICTURE.svg]
 
 use bilevel::Result;
 use bilevel::graph::nn::cross_entropy;
 use bilevel::prelude::*;
-use bilevel_tasks::digits::{Digits, SHAPE, Split};
+use bilevel_report::{Panel, Pictures};
+use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
 #[derive(Clone, Tree)]
@@ -40,7 +41,20 @@ fn problem(split: &Split) -> Result<Problem<Penalty<Variable>, Classifier<Variab
         .build()
 }
 
-fn main() -> Result<()> {
+/// The penalties as an image for each class.
+fn picture(learned: &Penalty<Array>) -> Pictures {
+    let values = learned.log_strength.to_f64();
+    let panel = |class: usize| Panel {
+        title: format!("for a {class}"),
+        rows: 8,
+        columns: 8,
+        values: values.iter().skip(class).step_by(CLASSES).copied().collect(),
+    };
+    let title = "The logarithm of the penalty of each pixel's weight".into();
+    Pictures { title, panels: (0..CLASSES).map(panel).collect() }
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let split = Split::new(1);
     let problem = problem(&split)?;
 
@@ -74,6 +88,7 @@ fn main() -> Result<()> {
         (Box::new(LangevinAdjoint::default()), inner),
         (Box::new(HpoSgld::default()), InnerLoop { burn_in: 10, ..inner }),
     ];
+    let mut learned = vec![];
     for (method, inner) in methods {
         let name = format!("640, learned by {}", method.name());
         let driver = Driver::new(&problem, method).inner(inner).optimizer(Adam::default()).rate(0.05);
@@ -82,9 +97,13 @@ fn main() -> Result<()> {
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);
         }
+        learned.push(outcome.lambda);
     }
     println!(
         "\nThe grid and the learned penalties were chosen on the validation digits, so compare them by the test loss."
     );
+    if let Some(path) = std::env::args().nth(1) {
+        std::fs::write(path, picture(&learned[0]).svg())?;
+    }
     Ok(())
 }

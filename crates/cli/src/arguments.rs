@@ -46,17 +46,19 @@ Examples:
   bilevel runs best --by 'test accuracy' --highest      the best of them
   bilevel runs remove runs/old-run                      deletes a run, after asking
 
-Keys for --sort, --filter and --by: run, task, method, name, note, tag, status (finished, diverged, running, unfinished,
-damaged), seed, iterations, inner_loss, outer_loss, best_outer_loss, date, duration, any key of the configuration such as
-outer.rate, and the task's own measures.";
+Keys for --sort, --filter and --by: run, task, method, name, note, tag, status (finished, \
+diverged, running, unfinished, damaged), seed, iterations, inner_loss, outer_loss, \
+best_outer_loss, date, duration, any key of the configuration such as outer.rate, and the task's \
+own measures.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   bilevel export runs/synth1d-rmd-s0 --csv metrics.csv
   bilevel export runs/sweep-synth1d --parquet metrics.parquet    every run below the folder
 
-A table has one row per outer iteration: run, name, task, method and seed, then losses, norms, diagnostics, measures, counts
-of derivatives and seconds. A number that was not taken, or was not finite, is empty.";
+A table has one row per outer iteration: run, name, task, method and seed, then losses, norms, \
+diagnostics, measures, counts of derivatives and seconds. A number that was not taken, or was not \
+finite, is empty.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -250,7 +252,7 @@ pub struct Which {
     #[arg(long, visible_alias = "outer", value_name = "N")]
     pub iterations: Option<u32>,
     /// The outer learning rate.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Start from these hyperparameters, such as the lambda.safetensors of another run.
     #[arg(long, value_name = "FILE")]
@@ -445,7 +447,7 @@ pub struct Compare {
     #[arg(long, visible_alias = "outer", value_name = "N")]
     pub iterations: Option<u32>,
     /// The outer learning rate of all runs.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Start all runs from these hyperparameters, such as the lambda.safetensors of another run.
     #[arg(long, value_name = "FILE")]

@@ -13,6 +13,7 @@ chapters! {
     Writing "problem.md"
     Generalisation "generalisation.md"
     Diagnostics "diagnostics.md"
+    Gallery "gallery.md"
     Existence "existence.md"
     Command "command.md"
     Reproducing "reproducing.md"

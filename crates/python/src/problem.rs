@@ -116,7 +116,8 @@ impl Problem {
                 builder = builder.stream(name, shape, dtype, column);
             }
         }
-        builder = builder.inner_traced(traced(&inner)).outer_traced(traced(&outer));
+        builder = builder.inner_traced(traced(&inner));
+        builder = if outer.is_empty() { builder.evidence() } else { builder.outer_traced(traced(&outer)) };
         if let Some(start) = start {
             builder = builder.start_traced((*start.core).clone());
         }

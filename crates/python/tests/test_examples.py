@@ -116,3 +116,44 @@ def test_the_real_packages_take_what_is_logged(name, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     assert len(loaded(f"log_to_{name}", name).main(package).iterations) == 20
+
+
+def test_methods_agree_with_the_closed_form_of_a_ridge_regression(tmp_path):
+    errors = loaded("ridge", "jax").main(tmp_path / "ridge.svg")
+    assert errors["ift-cg"] < 1e-9 and errors["rmd"] < 1e-6 and errors["hpo-sgld"] > 1e-3
+
+
+def test_a_learned_loss_finds_the_line_among_outliers(tmp_path):
+    squares, learned = loaded("learned_loss", "numpy").main(tmp_path / "cost.svg")
+    assert abs(learned["offset"] + 1) < 0.2 < abs(squares["offset"] + 1) and abs(learned["slope"] - 2) < 0.2
+
+
+def test_a_learned_initialisation_learns_new_waves_in_five_steps(tmp_path):
+    before, after = loaded("initialisation", "jax").main(tmp_path / "losses.svg")
+    assert after < 0.5 * before
+
+
+def test_a_rate_for_each_layer_is_better_than_one(tmp_path):
+    single, own = loaded("layer_rates", "jax").main(tmp_path / "losses.svg")
+    assert own < single
+
+
+def test_the_evidence_chooses_the_prior_of_the_closed_form(tmp_path):
+    best, learned = loaded("evidence", "numpy").main(tmp_path / "curves.svg")
+    assert abs(best - learned) < 0.3
+
+
+def test_the_adjoint_follows_the_quadrature_of_a_double_well(tmp_path):
+    rows = loaded("finite_temperature", "numpy").main(tmp_path / "slopes.svg")
+    adjoint, paper = ([abs(row[k] - row[1]) / abs(row[1]) for row in rows] for k in (2, 3))
+    assert max(adjoint) < 0.3 and sum(adjoint) < 0.3 * sum(paper)
+
+
+def test_held_out_rows_stop_penalties_that_overfit(tmp_path):
+    run, found = loaded("held_out_rows", "numpy").main(tmp_path / "losses.svg")
+    assert "held-out rows" in run.guard["sentence"] and len(found.rows) >= 3
+
+
+def test_learned_augmentation_is_near_that_of_the_data(tmp_path):
+    before, after, learned = loaded("augmentation", "jax").main(tmp_path / "losses.svg")
+    assert after > before and 0.3 < learned["pixels"] < 1.6 and 0.1 < learned["radians"] < 0.8

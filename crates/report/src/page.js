@@ -107,7 +107,7 @@ const enliven = (figure) => {
         let best = null;
         for (const [x, y] of curve.points) {
           const px = across(x), py = up(y), far = Math.abs(px - at.x);
-          if (!Number.isNaN(px + py) && (!best || far < best.far)) best = { far, px, py, x, y, number, name: curve.name };
+          if (!Number.isNaN(px + py) && (!best || far < best.far)) best = { far, px, py, x, y, series: curve.series, name: curve.name };
         }
         if (best) found.push(best);
       });
@@ -116,7 +116,7 @@ const enliven = (figure) => {
       found = found.filter((p) => Math.abs(p.px - nearest.px) < 3);
       found.sort((a, b) => Math.abs(a.py - at.y) - Math.abs(b.py - at.y));
       found = found.slice(0, 8).sort((a, b) => a.py - b.py);
-      const colour = (p) => `var(--series-${p.number % 8})`;
+      const colour = (p) => `var(--series-${p.series % 8})`;
       hair.replaceChildren(
         mark("line", { x1: nearest.px, x2: nearest.px, y1: top, y2: bottom, stroke: "var(--axis)" }),
         ...found.map((p) => mark("circle", { cx: p.px, cy: p.py, r: 4, fill: colour(p), stroke: "var(--surface)" })),

@@ -60,6 +60,8 @@ pub struct Curve {
     pub dashed: bool,
     /// Whether each point gets a dot.
     pub markers: bool,
+    /// Which colour it has, so that one thing has the same colour in several plots; by default that of its place among the curves.
+    pub series: Option<usize>,
 }
 
 impl Curve {
@@ -163,7 +165,7 @@ impl Plot {
     /// The data of the page's read-out: names and thinned points, as JSON.
     pub(crate) fn data(&self) -> String {
         // Places are indices here, so that thinning gives back the points themselves.
-        let curve = |curve: &Curve| {
+        let curve = |(number, curve): (usize, &Curve)| {
             let columns = curve.points.len().div_ceil(500).max(1) as f64 * 2.0;
             let places = curve.points.iter().enumerate().map(|(i, p)| Some((i as f64 / columns, p.1)));
             let kept = thin::runs(places).concat();
@@ -172,9 +174,10 @@ impl Plot {
                 Some(format!("[{},{}]", number::json(*x), number::json(*y)))
             };
             let points: Vec<String> = kept.iter().filter_map(pair).collect();
-            format!("{{\"name\":{},\"points\":[{}]}}", escape::json(&curve.name), points.join(","))
+            let (name, series) = (escape::json(&curve.name), curve.series.unwrap_or(number));
+            format!("{{\"name\":{name},\"series\":{series},\"points\":[{}]}}", points.join(","))
         };
-        let curves: Vec<String> = self.curves.iter().map(curve).collect();
+        let curves: Vec<String> = self.curves.iter().enumerate().map(curve).collect();
         format!("{{\"x\":{},\"curves\":[{}]}}", escape::json(&self.x.label), curves.join(","))
     }
 }

@@ -155,7 +155,7 @@ fn legend(scene: &mut Scene, plot: &Plot, setting: Setting, top: f64) -> f64 {
         });
         if curve.markers {
             let places = vec![(x + 0.5 * SAMPLE, middle)];
-            scene.marks.push(Mark::Dots { places, radius: 4.0, ink: Ink::Series(number) });
+            scene.marks.push(Mark::Dots { places, radius: 4.0, ink: stroke(plot, number).ink });
         }
         scene.text((x + SAMPLE + 7.0, y), name, NAME, Anchor::Start, Ink::Text);
         scene.marks.push(Mark::End);
@@ -169,12 +169,13 @@ fn stroke(plot: &Plot, number: usize) -> Stroke {
     const DASHES: [&[f64]; 4] = [&[], &[9.0, 3.0, 2.0, 3.0], &[2.0, 3.0], &[12.0, 4.0]];
     // A crowd is seen as a whole: thin lines without dashes, which would be illegible.
     let crowd = plot.curves.len() > COLOURS * DASHES.len();
+    let series = plot.curves.get(number).and_then(|curve| curve.series).unwrap_or(number);
     let dashes: &[f64] = match plot.curves.get(number) {
         Some(curve) if curve.dashed => &[6.0, 4.0],
         _ if crowd => &[],
-        _ => DASHES[number / COLOURS % DASHES.len()],
+        _ => DASHES[series / COLOURS % DASHES.len()],
     };
-    Stroke { ink: Ink::Series(number), width: if crowd { 1.0 } else { 1.8 }, dashes }
+    Stroke { ink: Ink::Series(series), width: if crowd { 1.0 } else { 1.8 }, dashes }
 }
 
 fn y_axis(scene: &mut Scene, area: &Area, ticks: &Ticks) {
@@ -213,6 +214,7 @@ fn x_axis(scene: &mut Scene, area: &Area, setting: Setting) {
 }
 
 fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize, stroke: Stroke) {
+    let ink = stroke.ink;
     scene.marks.push(Mark::Begin { class: "curve", number, title: String::new() });
     if let Some(band) = &curve.band {
         let edges = curve.points.iter().zip(band).map(|(point, &(low, high))| {
@@ -226,7 +228,7 @@ fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize, stro
             run.iter().map(|&(x, high, _)| (x, high)).chain(back).collect()
         };
         let outlines = band_runs(edges).into_iter().map(outline).collect();
-        scene.marks.push(Mark::Areas { outlines, ink: Ink::Series(number), opacity: 0.16 });
+        scene.marks.push(Mark::Areas { outlines, ink, opacity: 0.16 });
     }
     let runs = runs(curve.points.iter().map(|&point| area.place(point)));
     // A point alone has no line through it, so it is a dot in any case.
@@ -236,7 +238,7 @@ fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize, stro
     };
     scene.marks.push(Mark::Lines { runs, stroke });
     if !dots.is_empty() {
-        scene.marks.push(Mark::Dots { places: dots, radius: 4.0, ink: Ink::Series(number) });
+        scene.marks.push(Mark::Dots { places: dots, radius: 4.0, ink });
     }
     scene.marks.push(Mark::End);
 }

@@ -24,7 +24,7 @@ fn main() -> bilevel::Result<()> {
             }
             let row = measure((method, &inner), &training, Effort::QUICK, &Cpu::with_threads(1))?;
             let number = |x: Option<f64>| {
-                x.map_or("–".into(), |x| if x < 1e-3 { format!("{x:.0e}") } else { format!("{x:.2}") })
+                x.map_or("–".into(), |x| if x.abs() < 1e-3 { format!("{x:.0e}") } else { format!("{x:.2}") })
             };
             Ok(format!("{}, {}", number(row.cosine), number(row.size)))
         };

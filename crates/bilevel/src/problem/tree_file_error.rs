@@ -44,14 +44,16 @@ impl fmt::Display for TreeFileError {
             TreeFileError::Unreadable { path, reason } => write!(f, "{} cannot be read: {reason}", path.display()),
             TreeFileError::Unlike { path, missing, extra, misshapen } => {
                 write!(f, "{} does not match the problem", path.display())?;
-                let quoted = |names: &[String]| names.iter().map(|n| format!("'{n}'")).collect::<Vec<_>>().join(", ");
+                // A tree that is one single leaf has no name for it.
+                let named = |name: &String| if name.is_empty() { "its one array".into() } else { format!("'{name}'") };
+                let quoted = |names: &[String]| names.iter().map(named).collect::<Vec<_>>().join(", ");
                 if !missing.is_empty() {
                     write!(f, "; it is missing {}", quoted(missing))?;
                 }
                 if !extra.is_empty() {
                     write!(f, "; it has {}, which the problem does not have", quoted(extra))?;
                 }
-                misshapen.iter().try_for_each(|(name, how)| write!(f, "; '{name}' {how}"))
+                misshapen.iter().try_for_each(|(name, how)| write!(f, "; {} {how}", named(name)))
             }
         }
     }

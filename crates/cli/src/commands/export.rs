@@ -14,6 +14,9 @@ pub fn export(arguments: &Export, quiet: bool, out: &mut dyn Write) -> Result<()
     if arguments.csv.is_none() && arguments.parquet.is_none() {
         return Err(CliError::Usage("name a file for the table with --csv FILE or --parquet FILE".into()));
     }
+    if arguments.csv.is_some() && arguments.csv == arguments.parquet {
+        return Err(CliError::Usage("--csv and --parquet name the same file; give each its own".into()));
+    }
     let mut runs: Vec<Overview> = vec![];
     for folder in &arguments.folders {
         let found = find(folder)?;

@@ -102,8 +102,12 @@ fn fitting_axis(label: &str, curves: &[Curve]) -> Axis {
 
 /// One quantity of all runs; `None` if no run has it.
 fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)>) -> Option<Plot> {
-    let curves: Vec<Curve> =
-        runs.iter().map(|(name, history)| Curve::new(*name, of(history))).filter(|c| !c.points.is_empty()).collect();
+    // A run has the same colour in all figures, whichever runs are missing from one.
+    let curve = |(place, (name, history)): (usize, &Named)| {
+        let series = if runs.len() > 1 { Some(place) } else { None };
+        Curve { series, ..Curve::new(*name, of(history)) }
+    };
+    let curves: Vec<Curve> = runs.iter().enumerate().map(curve).filter(|c| !c.points.is_empty()).collect();
     // A single point is a number in the table, not a curve.
     if curves.iter().all(|curve| curve.points.len() < 2) {
         return None;
@@ -259,7 +263,9 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
         let longest = plot.curves.iter().max_by_key(|curve| curve.points.len());
         let ones: Vec<(f64, f64)> =
             longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
-        plot.curves.push(Curve::new("1: begins to forget its start", ones).dashed());
+        let series = if runs.len() > 1 { Some(runs.len()) } else { None };
+        let line = Curve::new("1: begins to forget its start", ones).dashed();
+        plot.curves.push(Curve { series, ..line });
         plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
     }

@@ -17,9 +17,10 @@ const LARGEST_LAMBDA: u64 = 64 << 20;
 /// The selection as HTML. A run that cannot be read is said and left out.
 pub fn comparison(runs: &[&Known], curves: &Curves, registry: &Registry) -> String {
     let (mut warnings, mut notes, mut records) = (vec![], vec![], vec![]);
-    for known in runs {
+    let mut drawn = vec![];
+    for (place, known) in runs.iter().enumerate() {
         let overview = &*known.overview;
-        let title = if overview.name.is_empty() { overview.run.clone() } else { overview.name.clone() };
+        let title = title(overview, runs);
         if !overview.note.is_empty() {
             notes.push(format!("{title}: {}", overview.note));
         }
@@ -33,7 +34,8 @@ pub fn comparison(runs: &[&Known], curves: &Curves, registry: &Registry) -> Stri
                 let several = runs.len() > 1;
                 warnings
                     .extend(of_record.into_iter().map(|said| if several { format!("{title}: {said}") } else { said }));
-                records.push((distinct(title, &records), record));
+                drawn.push(place.to_string());
+                records.push((title, record));
             }
             Err(said) => warnings.push(format!("{title}: {said}.")),
         }
@@ -45,14 +47,18 @@ pub fn comparison(runs: &[&Known], curves: &Curves, registry: &Registry) -> Stri
     if !records.is_empty() {
         all.extend(sections(records, registry));
     }
-    fragment(&all)
+    // The page marks the chosen runs in the colours of their curves.
+    format!("<div hidden id=\"drawn\" data-places=\"{}\"></div>{}", drawn.join(" "), fragment(&all))
 }
 
-/// A name that no other run of the selection has.
-fn distinct(title: String, others: &[(String, RunRecord)]) -> String {
-    let taken = |name: &str| others.iter().any(|(other, _)| other == name);
-    let numbered = (2..).map(|n| format!("{title} ({n})"));
-    std::iter::once(title.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(title)
+/// The name of a run; with its folder if another run of the selection has the same name.
+fn title(run: &Overview, runs: &[&Known]) -> String {
+    let namesakes = runs.iter().filter(|known| known.overview.name == run.name).count();
+    match (run.name.is_empty(), namesakes) {
+        (true, _) => run.run.clone(),
+        (false, 0 | 1) => run.name.clone(),
+        (false, _) => format!("{} ({})", run.name, run.run),
+    }
 }
 
 /// A run in the form of a report, and the damage of its metrics.

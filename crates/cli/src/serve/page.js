@@ -5,15 +5,20 @@ const MOST = 8;
 // Milliseconds between two questions; a page that nobody sees asks nothing.
 const PAUSE = 1500;
 const chosen = [];
+// The runs of the figures, in the order of their colours.
+let coloured = [];
 let runs = [];
+// How many runs have a name.
+const namesakes = new Map();
 let versions = { runs: null, shown: null };
 let drawn = "";
 
 const show = (value) => {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  const plain = value === 0 || (size >= 1e-4 && size < 1e6);
-  return (plain ? String(Number(value.toPrecision(4))) : value.toExponential(3)).replaceAll("-", "−");
+  // Four digits, so that points stand below each other.
+  const plain = size >= 1e-4 && size < 1e4 ? value.toPrecision(4) : String(Number(value.toPrecision(4)));
+  return (value === 0 || (size >= 1e-4 && size < 1e6) ? plain : value.toExponential(3)).replaceAll("-", "−");
 };
 const time = (seconds) => {
   if (seconds === null || seconds === undefined) return "";
@@ -22,7 +27,11 @@ const time = (seconds) => {
   if (seconds < 5940) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
 };
-const title = (run) => run.name || run.run;
+// With its folder if another run has the same name.
+const title = (run) => {
+  if (!run.name) return run.run;
+  return namesakes.get(run.name) > 1 ? `${run.name} (${run.run})` : run.name;
+};
 const make = (tag, name, text) => {
   const made = document.createElement(tag);
   made.className = name;
@@ -75,8 +84,9 @@ const item = (run) => {
   known.box.checked = place >= 0;
   known.box.disabled = place < 0 && chosen.length >= MOST;
   known.box.setAttribute("aria-label", `Show ${title(run)}`);
-  // The colour of its curve.
-  known.label.style.setProperty("--mark", `var(--series-${Math.max(place, 0)})`);
+  // The colour of its curve; grey without one.
+  const colour = coloured.indexOf(run.run);
+  known.label.style.setProperty("--mark", colour < 0 ? "var(--axis)" : `var(--series-${colour})`);
   return known.row;
 };
 
@@ -142,7 +152,7 @@ const selection = async () => {
     return link;
   }));
   if (!query) {
-    [drawn, versions.shown] = ["", null];
+    [drawn, versions.shown, coloured] = ["", null, []];
     element("shown").replaceChildren();
     return;
   }
@@ -151,6 +161,9 @@ const selection = async () => {
   if (!answer || query !== chosen.map((run) => `run=${encodeURIComponent(run)}`).join("&")) return;
   [drawn, versions.shown] = [query, answer.version];
   draw(answer.body);
+  const places = element("drawn").dataset.places.split(" ").filter((place) => place);
+  coloured = places.map((place) => chosen[Number(place)]);
+  list();
 };
 
 const look = async () => {
@@ -159,6 +172,8 @@ const look = async () => {
     versions.runs = answer.version;
     const found = JSON.parse(answer.body);
     runs = found.runs;
+    namesakes.clear();
+    for (const run of runs) namesakes.set(run.name, (namesakes.get(run.name) || 0) + 1);
     const names = new Set(runs.map((run) => run.run));
     for (const name of [...items.keys()]) if (!names.has(name)) items.delete(name);
     for (const name of chosen.filter((name) => !names.has(name))) chosen.splice(chosen.indexOf(name), 1);

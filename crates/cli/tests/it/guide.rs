@@ -1,4 +1,4 @@
-//! The guide says what is so: its commands are understood, its links lead somewhere, its chapters are all tested.
+//! README, guide and paper: their commands are understood, their links lead to files, and the chapters of the guide are all tested.
 
 use bilevel_cli::arguments::{Arguments, Command, Which};
 use bilevel_cli::commands::run::{axes, resolve_with};
@@ -24,9 +24,30 @@ fn readme() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap()
 }
 
-/// The chapters and the README.
+/// The folder of the paper.
+fn paper() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/paper")
+}
+
+/// The chapters, the README and the paper.
 fn texts() -> Vec<(String, String)> {
-    chapters().into_iter().chain([("README.md".to_string(), readme())]).collect()
+    let paper = std::fs::read_to_string(paper().join("README.md")).unwrap();
+    chapters().into_iter().chain([("README.md".to_string(), readme()), ("the paper".to_string(), paper)]).collect()
+}
+
+/// The program that a line runs, if it is one of this repository: an example of Cargo or a Python program.
+fn program(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |word: &str| words.iter().position(|w| *w == word).and_then(|at| words.get(at + 1)).copied();
+    match words[..] {
+        ["python", program, ..] => Some(program.into()),
+        [script, ..] if script.starts_with(".ci/") => Some(script.into()),
+        ["cargo", ..] => {
+            let package = after("-p")?.strip_prefix("bilevel-").unwrap_or("bilevel");
+            after("--example").map(|name| format!("crates/{package}/examples/{name}.rs"))
+        }
+        _ => None,
+    }
 }
 
 #[test]
@@ -77,6 +98,11 @@ fn every_command_shown_is_understood() {
                     let parsed = Arguments::try_parse_from(arguments);
                     parsed.unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
                     count += 1;
+                } else if let Some(program) = program(line) {
+                    assert!(
+                        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(program).exists(),
+                        "{name}: {line}"
+                    );
                 } else {
                     let other = ["cargo ", "pip ", ".ci/"].iter().any(|start| line.starts_with(start));
                     assert!(line.trim().is_empty() || other, "{name}: {line}");
@@ -165,10 +191,15 @@ fn every_task_and_study_named_in_a_command_exists() {
 
 #[test]
 fn every_link_leads_to_a_file() {
-    for (name, text) in chapters() {
+    for (name, text) in texts() {
+        let folder = match name.as_str() {
+            "README.md" => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+            "the paper" => paper(),
+            _ => folder(),
+        };
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap();
-            let there = target.contains("://") || folder().join(file).exists();
+            let there = target.contains("://") || folder.join(file).exists();
             assert!(there, "{name}: {target}");
         }
     }

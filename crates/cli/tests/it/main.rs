@@ -10,6 +10,7 @@ mod defaults;
 mod device;
 mod digits;
 mod files;
+mod gallery;
 mod guide;
 mod including;
 mod interrupting;

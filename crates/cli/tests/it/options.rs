@@ -18,6 +18,7 @@ fn iterations_rate_and_start_are_short_for_their_keys_and_outer_for_iterations()
     for (arguments, said) in [
         (vec!["--rate", "nan"], "--rate NaN: outer.rate is NaN but must be finite"),
         (vec!["--rate", "inf"], "--rate inf: outer.rate is inf but must be finite"),
+        (vec!["--rate", "-1"], "--rate -1: outer.rate is -1 but must be above 0"),
         (vec!["--rate", "0"], "--rate 0: outer.rate is 0 but must be above 0"),
         (vec!["--iterations", "0"], "--iterations 0: outer.iterations is 0 but must be at least 1"),
     ] {
@@ -128,7 +129,11 @@ fn keys_that_cannot_be_are_refused_with_what_they_must_be() {
     let place = Place::new();
     let aim = "'lowest' or 'highest' and a measure, such as 'highest accuracy' or 'lowest outer loss', or empty";
     for (set, said) in [
-        ("outer.time_limit=9", "outer.time_limit takes a string, not the whole number 9".to_string()),
+        (
+            "outer.time_limit=9",
+            "outer.time_limit takes a string such as '90s', '9m' or '1h30m', not the whole number 9".to_string(),
+        ),
+        ("outer.keep_best=true", "outer.keep_best takes a string such as 'highest accuracy', not true".into()),
         (
             "outer.time_limit=soon",
             "outer.time_limit is \"soon\" but must be a time such as 90s, 9m or 1h30m, or empty".into(),

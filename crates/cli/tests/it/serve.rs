@@ -236,10 +236,25 @@ fn damaged_runs_and_runs_that_are_being_written_are_shown_as_far_as_they_are_who
         "{}",
         damaged.body
     );
+    // A run that has no curves takes no colour from the next one.
+    place.write("runs/unreadable/config.toml", "[task]\n");
+    let beside = server.get("/api/compare?run=unreadable&run=cut");
+    assert!(beside.body.contains("data-places=\"1\"") && beside.body.contains("unreadable: "), "{}", beside.body);
     // What was half written is shown when it is whole.
     place.write("runs/cut/metrics.jsonl", &metrics);
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(server.runs()["runs"][0]["iterations"], 20);
+}
+
+#[test]
+fn runs_of_the_same_name_are_told_apart_by_their_folders() {
+    let place = Place::new();
+    for folder in ["runs/a", "runs/b"] {
+        run(&place, &["--iterations", "3", "--out", folder, "--name", "same"]);
+    }
+    let server = Server::start(&place, "runs");
+    let both = server.get("/api/compare?run=a&run=b").body;
+    assert!(both.contains("same (a)") && both.contains("same (b)"), "{both}");
 }
 
 /// Bytes of memory that a process has at the moment.

@@ -62,12 +62,15 @@ def _variables(tree, what):
     return {name: v if isinstance(v, Variable) else Variable(v) for name, v in tree.items()}
 
 
-def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=None, dtype="f64", precision="full", table=None, split=None, copy=True):
+def problem(lam, params, *, inner, outer=None, data=None, batch_size=None, metrics=None, dtype="f64", precision="full", table=None, split=None, copy=True):
     """A bilevel problem from two functions on NumPy-like tensors.
 
     `lam` and `params` are dictionaries of arrays, `bilevel.full(…)` or `bilevel.normal(…)`. `inner(s, lam, params)` and
     `outer(s, lam, params)` return a tensor with one element; `s` has the data as attributes. `batch_size` is a number of rows for each
     data set that the inner loss sees in minibatches: a number for all, or a dictionary.
+
+    Without `outer`, λ is judged by the evidence, the marginal likelihood of the training rows, and the method is `evidence`: the inner loss has a
+    normalised prior, and its temperature is 1 for a sum over rows, 1/n for a mean over n rows.
 
     The arrays of `table` have rows that `split=bilevel.Split(…)` divides: the inner loss sees the rows to train on, and the outer one the
     validation rows. If the outer loss returns one number for each row, its mean is the loss, and standard errors are over rows.
@@ -87,15 +90,18 @@ def problem(lam, params, *, inner, outer, data=None, batch_size=None, metrics=No
     else:
         batch = {} if batch_size is None else {n: batch_size for n, a in {**arrays, **divided}.items() if a.ndim}
     rows = Divided(divided, split.rows(row_count(list(divided.values()), "table"))) if divided else None
+    if outer is None and divided:
+        raise ProblemError("the evidence needs no rows to choose λ by; give all rows as data=…, without table and split")
     tracing = _Tracing(lam, params, arrays, divided, dtype)
     counts = [len(part) for part in rows.rows] if rows else [0, 0, 0, 0]
-    functions = [tracing.traced(inner, "inner", batch, counts[0]), tracing.traced(outer, "outer", {}, counts[1])]
+    inner_traced = tracing.traced(inner, "inner", batch, counts[0])
+    outer_traced = [] if outer is None else [tracing.traced(outer, "outer", {}, counts[1])]
     extra = [(name, tracing.traced(loss, f"metric {name}", {}, counts[1])) for name, loss in (metrics or {}).items()]
     pairs = bounds_of({n: (v.low, v.high) for n, v in lam.items()}, list(lam))
     starts = [{n: np.require(v.start, dtype=tracing.wide, requirements="C") for n, v in tree.items()} for tree in (lam, params)]
     parts = Parts(
         [(n, v, *pairs[n]) for n, v in starts[0].items()], [(n, v, "trained") for n, v in starts[1].items()],
-        {**arrays, **tracing.constants}, [functions[0]], [functions[1]], dtype, metrics=extra, precision=precision,
+        {**arrays, **tracing.constants}, [inner_traced], outer_traced, dtype, metrics=extra, precision=precision,
         tables=divided, rows=rows.rows if rows else None, traced={"inner": {counts[0]}, "outer": {counts[1]}},
     )
 

@@ -91,7 +91,7 @@ proptest! {
         logs: (bool, bool), dashed: bool, markers: bool,
     ) {
         let curves = names.into_iter().enumerate().map(|(i, name)| {
-            Curve { name, points: points[i.min(points.len())..].to_vec(), band: band.clone(), dashed, markers }
+            Curve { name, points: points[i.min(points.len())..].to_vec(), band: band.clone(), dashed, markers, series: None }
         });
         let axis = |log| Axis { label: title.clone(), log };
         check(&Plot { title: title.clone(), x: axis(logs.0), y: axis(logs.1), curves: curves.collect() })?;
@@ -232,4 +232,21 @@ fn a_page_asks_for_nothing_from_the_network() {
     assert_eq!(page.matches("<script").count(), 2, "the data of one plot, and the script of the page");
     let addresses: Vec<&str> = page.match_indices("http").map(|(i, _)| &page[i..(i + 26).min(page.len())]).collect();
     assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
+}
+
+#[test]
+fn a_curve_has_the_colour_of_its_series_whichever_curves_are_missing() {
+    let curve = |series| Curve { series, ..Curve::new("run", [(0.0, 1.0), (1.0, 2.0)]).with_markers() };
+    let colours = |curves: Vec<Curve>| -> Vec<String> {
+        let svg = Plot { curves, ..Plot::default() }.svg();
+        let drawn = svg.split("<g class=\"curve\"").skip(1);
+        drawn.map(|group| group.split("stroke=\"").nth(1).unwrap().split('"').next().unwrap().to_string()).collect()
+    };
+    let all = colours(vec![curve(None), curve(None), curve(None)]);
+    assert_eq!(colours(vec![curve(Some(2)), curve(Some(0))]), [all[2].clone(), all[0].clone()]);
+    let page = |series| Report {
+        sections: vec![Section::Plot(Plot { curves: vec![curve(series)], ..Plot::default() })],
+        ..Report::default()
+    };
+    assert!(page(Some(2)).html().contains("\"series\":2,") && page(None).html().contains("\"series\":0,"));
 }

@@ -342,6 +342,11 @@ fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
 }
 
 fn wrong_type(entry: &Entry, takes: &'static str) -> ConfigError {
+    let takes = match entry.dotted().as_str() {
+        "outer.keep_best" | "outer.patience_on" => "a string such as 'highest accuracy'",
+        "outer.time_limit" => "a string such as '90s', '9m' or '1h30m'",
+        _ => takes,
+    };
     let wrong = Wrong::WrongType { key: entry.dotted(), takes, given: entry.value.describe() };
     ConfigError::at(&entry.place, wrong)
 }
