@@ -237,6 +237,7 @@ fn damaged_runs_and_runs_that_are_being_written_are_shown_as_far_as_they_are_who
         damaged.body
     );
     // A run that has no curves takes no colour from the next one.
+    std::fs::create_dir(place.path("runs/unreadable")).unwrap();
     place.write("runs/unreadable/config.toml", "[task]\n");
     let beside = server.get("/api/compare?run=unreadable&run=cut");
     assert!(beside.body.contains("data-places=\"1\"") && beside.body.contains("unreadable: "), "{}", beside.body);
