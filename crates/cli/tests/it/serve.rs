@@ -223,6 +223,8 @@ fn damaged_runs_and_runs_that_are_being_written_are_shown_as_far_as_they_are_who
     let half = metrics.len() / 2;
     place.write("runs/cut/metrics.jsonl", &metrics[..half]);
     place.write("runs/damaged/metrics.jsonl", &format!("{}garbage\n", &metrics[..metrics.find('\n').unwrap() + 1]));
+    run(&place, &["--iterations", "2", "--out", "runs/unreadable"]);
+    place.write("runs/unreadable/config.toml", "[task]\n");
     let server = Server::start(&place, "runs");
     let all = server.runs();
     let whole = metrics[..half].matches('\n').count();
@@ -237,8 +239,6 @@ fn damaged_runs_and_runs_that_are_being_written_are_shown_as_far_as_they_are_who
         damaged.body
     );
     // A run that has no curves takes no colour from the next one.
-    std::fs::create_dir(place.path("runs/unreadable")).unwrap();
-    place.write("runs/unreadable/config.toml", "[task]\n");
     let beside = server.get("/api/compare?run=unreadable&run=cut");
     assert!(beside.body.contains("data-places=\"1\"") && beside.body.contains("unreadable: "), "{}", beside.body);
     // What was half written is shown when it is whole.
