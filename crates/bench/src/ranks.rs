@@ -27,7 +27,7 @@ const ITERATIONS: u32 = 5;
 const STEPS: [f64; 2] = [0.1, 0.01];
 /// β₁ and β₂.
 const DECAYS: [f64; 2] = [0.9, 0.999];
-/// What every rank has a part of, and where it starts.
+/// The inputs of which every rank has a part, and their start.
 const STATE: [(&str, f64); 4] = [("lambda", 0.01), ("theta", 0.5), ("m", 0.0), ("v", 0.0)];
 /// The data of a chain, and its steps.
 const ROWS: usize = 512;

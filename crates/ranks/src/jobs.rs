@@ -1,8 +1,8 @@
 //! Jobs that have nothing to do with each other, shared out over ranks as they become free.
 //!
-//! All ranks meet again and again, in beats. In a beat every rank says how many more jobs it can take, and as all hear the same, all
-//! know who takes which job next. So there is no rank that distributes, a rank that stops or dies is noticed while the others work, and the
-//! last beat is the one after which nobody has anything to do.
+//! All ranks synchronise repeatedly, in beats. In a beat every rank sends the number of further jobs that it can take,
+//! and all derive the same assignment of the next jobs. So no rank distributes jobs, and a rank that stops or dies is
+//! noticed while the others work. After the last beat no rank has a job left.
 
 use bilevel_graph::{Link, Result, rank_error};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub trait Jobs: Sync {
         false
     }
 
-    /// Another rank stops, or has ended: what is being done here is to stop, too.
+    /// Another rank stops, or has ended: the work here must stop, too.
     fn stop(&self) {}
 
     /// A rank is given a job.
@@ -63,7 +63,7 @@ pub fn share_out(link: &Link, count: usize, at_a_time: usize, jobs: &dyn Jobs) -
         for _ in 0..hands {
             scope.spawn(|| {
                 while let Some(job) = desk.next() {
-                    // Also where the job panics, for the other ranks wait.
+                    // Also if the job panics, because the other ranks wait.
                     let _done = Done(&desk);
                     jobs.work(job);
                 }

@@ -198,7 +198,7 @@ fn join(rank: usize, size: usize, address: &str) -> std::io::Result<Peers> {
     Ok(peers)
 }
 
-/// Connects to a rank, which may not listen yet, and says who calls.
+/// Connects to a rank, which may not listen yet, and identifies itself.
 fn call(address: &str, rank: usize, size: usize) -> std::io::Result<TcpStream> {
     let began = Instant::now();
     loop {

@@ -242,7 +242,7 @@ pub struct Place<'a> {
     pub data: Option<PathBuf>,
     /// The folder of the item, for λ and θ that other items start from.
     pub folder: PathBuf,
-    /// Told how much of the item is done, from 0 to 1.
+    /// Receives the finished part of the item, from 0 to 1.
     pub progress: Arc<dyn Fn(f64) + Send + Sync>,
 }
 

@@ -71,7 +71,7 @@ impl Session {
         Ok(Session { problem: self.problem.in_precision(precision)?, ..self.clone() })
     }
 
-    /// The same session for what this rank computes without the others, on the same data.
+    /// The same session for work that this rank does alone, on the same data.
     pub(crate) fn alone(&self) -> Self {
         Session { executor: self.executor.alone(), ..self.clone() }
     }

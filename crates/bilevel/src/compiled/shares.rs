@@ -1,7 +1,7 @@
 //! Independent parts of one hypergradient, such as chains or directions, shared out over ranks.
 //!
 //! A rank computes its parts as if there were no others, and then all ranks receive all results. So a part has the same bits on any
-//! number of ranks. Where there are fewer parts than ranks, all ranks compute every part together.
+//! number of ranks. If there are fewer parts than ranks, all ranks compute every part together.
 
 use crate::compiled::leaves::Leaves;
 use crate::compiled::session::Session;
@@ -9,16 +9,16 @@ use crate::{Error, Result};
 use bilevel_graph::{Buffer, ErrorKind, Link, even_parts, rank_error};
 use std::ops::Range;
 
-/// Who computes which parts.
+/// The assignment of parts to ranks.
 #[derive(Clone)]
 pub(crate) struct Shares {
-    /// The ranks that share the parts out; none where all parts are this rank's.
+    /// The ranks that share the parts out; `None` if all parts are this rank's.
     link: Option<Link>,
     parts: usize,
 }
 
 impl Shares {
-    /// So many parts, and the session in which to compile what computes them.
+    /// Shares this many parts, and returns the session in which to compile their programs.
     pub fn new(parts: usize, session: &Session) -> (Self, Session) {
         let alone = session.alone();
         match session.executor().link() {
@@ -77,7 +77,7 @@ impl Shares {
         Ok(numbers.as_chunks::<N>().0.to_vec())
     }
 
-    /// Fills the leaves of all parts, given part by part, with what the rank of each has in its own. All parts have leaves of the same
+    /// Fills the leaves of all parts, given part by part, from the rank of each. All parts have leaves of the same
     /// types and shapes.
     pub fn fill(&self, all: &[Leaves]) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
@@ -99,7 +99,8 @@ impl Shares {
         Ok(())
     }
 
-    /// Gives all ranks the bits of rank 0, for what each has computed for itself: processors of another kind may round otherwise.
+    /// Gives all ranks the bits of rank 0, for values that each has computed for itself: processors of another kind may
+    /// round differently.
     pub fn as_on_the_first(&self, leaves: &Leaves) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         let mut bytes = vec![0; leaves.iter().map(Buffer::byte_count).sum()];

@@ -334,7 +334,7 @@ impl Agreement {
     }
 }
 
-/// ‖f − r‖ / ‖r‖ and f·r / (‖f‖·‖r‖); 0 and 1 where both are zeros.
+/// ‖f − r‖ / ‖r‖ and f·r / (‖f‖·‖r‖); 0 and 1 if both are zeros.
 pub(crate) fn distance(found: &[f64], reference: &[f64]) -> (f64, f64) {
     let difference: Vec<f64> = found.iter().zip(reference).map(|(f, r)| f - r).collect();
     let (size, own, apart) = (euclidean(reference), euclidean(found), euclidean(&difference));

@@ -2,8 +2,9 @@
 //!
 //!   h = (1/K)·Σₖ hₖ,  standard error of each number = √( Σₖ (hₖ − h)² / (K·(K−1)) )
 //!
-//! Each chain has its own θ, its own memory and its own noise; all see the same λ. Where several ranks compute together and there is a
-//! chain for each, every rank runs some of the chains alone, and the states and hypergradients of all chains go to all ranks.
+//! Each chain has its own θ, its own memory and its own noise; all see the same λ. If several ranks compute together
+//! and there is a chain for each, every rank runs some of the chains alone. The states and hypergradients of all chains
+//! go to all ranks.
 
 use crate::compiled::key::Key;
 use crate::compiled::leaves::Leaves;
@@ -207,7 +208,8 @@ impl Estimator for Prepared {
     }
 }
 
-/// Numbers of a hypergradient beside its value: losses, oracles, and what was seen, each with whether it was.
+/// Numbers of a hypergradient in addition to its value: losses, oracles, and diagnostics, each with a mark of its
+/// presence.
 const NUMBERS: usize = 27;
 
 fn numbers(h: &Hypergradient) -> [f64; NUMBERS] {
@@ -219,7 +221,7 @@ fn numbers(h: &Hypergradient) -> [f64; NUMBERS] {
     std::array::from_fn(|_| all.next().or_else(|| seen.next()).unwrap_or(0.0))
 }
 
-/// What chains see of themselves.
+/// The diagnostics of the chains themselves.
 fn seen(d: &mut Diagnostics) -> [&mut Option<f64>; 10] {
     [
         &mut d.adjoint_norm,

@@ -40,7 +40,7 @@ pub fn axes(which: &Which) -> Result<Vec<Axis>> {
     Ok(which.set.iter().map(|text| Axis::parse(text)).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The configuration with these settings of `--set`, whatever the command line has there.
+/// The configuration with these settings of `--set` in place of the command line's.
 pub fn resolve_with(registry: &Registry, which: &Which, sets: Vec<Entry>) -> Result<Config> {
     let Which { what, method, seed, iterations, rate, start, device, precision, data, set: _ } = which;
     // A name has no point and no slash in it; a file that is there is meant even so.

@@ -175,7 +175,7 @@ pub fn compile_program(program: &Program, architecture: Architecture) -> Result<
     compile_programs([program], architecture)
 }
 
-/// As [`compile_program`] for several programs, with each kernel compiled once however many of them have it.
+/// As [`compile_program`] for several programs, with each shared kernel compiled once.
 pub fn compile_programs<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     architecture: Architecture,
@@ -189,8 +189,8 @@ pub fn compile_programs<'a>(
     Ok(kernels.len())
 }
 
-/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and
-/// for people who want to see what was fused.
+/// The texts of a program's kernels, in the order in which they run, without the common library; for tests, and to
+/// inspect the fusion.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};

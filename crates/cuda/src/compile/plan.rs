@@ -29,8 +29,8 @@ pub(crate) fn plan_with(
     bilevel_gpu::compile::plan::plan(program, &target, &CudaBackend { dnn }, passes)
 }
 
-/// Plans a program for a GPU with cuDNN, and shows what every pass leaves. No GPU is needed: convolutions are by kernels of
-/// our own.
+/// Plans a program for a GPU with cuDNN, and shows the result of every pass. No GPU is needed: convolutions use our own
+/// kernels.
 pub fn observe_passes(
     program: &Program,
     passes: &GpuPipeline,

@@ -1,4 +1,4 @@
-//! Compile-time statistics: where the time before a first run is spent.
+//! Compile-time statistics: the parts of the time before a first run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

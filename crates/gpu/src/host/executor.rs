@@ -1,7 +1,8 @@
 //! The toy runtime: an executor that compiles kernels by the machine's C++ compiler and runs steps one after another.
 //!
 //! Before each step, memory outside the spans that the step declares is overwritten. Afterwards it must be untouched,
-//! as must be what the step only reads. So a kernel that reads or writes more than its step declares is found out.
+//! as must be the operands that the step only reads. So a kernel that reads or writes more than its step declares is
+//! detected.
 
 use crate::codegen::naive_gemm::{AffineStore, product};
 use crate::codegen::renderer::{Dialect, unit};
@@ -176,7 +177,7 @@ pub struct HostRun {
     functions: Arc<Mutex<Functions>>,
     pub plan: Plan<NoCall>,
     failures: Vec<u64>,
-    /// All memory, and where each region begins.
+    /// All memory, and the start of each region.
     memory: Vec<u128>,
     inputs: Vec<Range<usize>>,
     outputs: Vec<Range<usize>>,
@@ -235,7 +236,7 @@ impl HostRun {
             }
     }
 
-    /// Runs a step, and compares what it accesses with what it declares.
+    /// Runs a step, and compares its accesses with its declarations.
     fn step(&mut self, functions: &Functions, step: &Step<NoCall>) {
         let range = |span: &Span| self.start(span.place)..self.start(span.place) + span.bytes;
         let [reads, writes] = [&step.reads, &step.writes].map(|spans| spans.iter().map(range).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! A toy GPU on the host: kernels as C++ that run one thread at a time, and a runtime that checks what they access.
+//! A toy GPU on the host: kernels as C++ that run one thread at a time, and a runtime that checks their accesses.
 
 mod executor;
 mod renderer;

@@ -1,4 +1,4 @@
-//! The toy language: C++ for the host, where threads that wait for each other are fibers.
+//! The toy language: C++ for the host, with fibers for threads that wait for each other.
 
 use crate::codegen::kernel::{IndexWidth, Kernel, Param, ParamType, c_type};
 use crate::codegen::library;

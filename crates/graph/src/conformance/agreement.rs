@@ -1,9 +1,9 @@
-//! Whether two lists of arrays are the same, to the bit or to a tolerance, and what to say where they are not.
+//! Comparison of two lists of arrays, to the bit or to a tolerance, and the description of differences.
 
 use crate::{Array, DType, Error};
 use std::fmt;
 
-/// A case in which an executor does not do what it must.
+/// A case in which an executor is wrong.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The case.
@@ -37,7 +37,7 @@ pub enum Mismatch {
         result: usize,
         /// Its type and shape.
         found: (DType, Vec<usize>),
-        /// What they must be.
+        /// The expected types and shapes.
         expected: (DType, Vec<usize>),
     },
     /// An element is another number.
@@ -46,9 +46,9 @@ pub enum Mismatch {
         result: usize,
         /// Place in it, row by row.
         element: usize,
-        /// What was found.
+        /// The found number.
         found: f64,
-        /// What it must be.
+        /// The expected number.
         expected: f64,
         /// How far apart they may be; 0 if their bits must be the same.
         allowed: f64,

@@ -1,4 +1,4 @@
-//! Why leaves and a structure do not fit each other, said so that it can be mended.
+//! Errors of leaves that do not fit a structure, each with the difference.
 
 use super::{Placed, Tree};
 use std::error::Error;

@@ -112,7 +112,7 @@
 //! }
 //! ```
 //!
-//! A union does not know what it holds:
+//! A union cannot be traversed, since its active field is unknown:
 //!
 //! ```compile_fail
 //! # use bilevel_graph::Tree;
@@ -197,10 +197,10 @@ pub use bilevel_derive::Tree;
 /// A structure with leaves of one type, which can be visited, replaced and counted.
 ///
 /// Implemented by `#[derive(Tree)]`, by [`Leaf`], and by `Vec`, `Option`, `Box`, `BTreeMap`,
-/// arrays and tuples of trees; the [module](self) says how these fit together.
+/// arrays and tuples of trees; the [module](self) explains how these fit together.
 ///
-/// `Option` and arrays have a `map` of their own, over their elements, which hides the one over
-/// their leaves: write `Tree::map(&option, f)` there.
+/// `Option` and arrays have their own `map`, over their elements, which hides the one over their leaves: write
+/// `Tree::map(&option, f)` there.
 ///
 /// ```
 /// use bilevel_graph::{Leaf, Tree};
@@ -240,7 +240,7 @@ pub trait Tree: Sized {
     /// ```
     type With<U>: Tree<Leaf = U, With<U> = Self::With<U>> + Tree<With<Self::Leaf> = Self>;
 
-    /// Reports the leaves in order, and every place where two trees of this type may differ.
+    /// Reports the leaves in order, and every place at which two trees of this type may differ.
     ///
     /// Called through [`visit`](Tree::visit), [`leaves`](Tree::leaves) and others; written by
     /// `#[derive(Tree)]`.
@@ -261,7 +261,7 @@ pub trait Tree: Sized {
     /// ```
     fn walk<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&str, Node<'a, Self::Leaf>));
 
-    /// Replaces the leaves in order, stopping at the first error; `path` is where this tree is.
+    /// Replaces the leaves in order, stopping at the first error; `path` is the position of this tree.
     ///
     /// Called through [`map`](Tree::map) and others; written by `#[derive(Tree)]`.
     ///
@@ -463,7 +463,7 @@ pub trait Tree: Sized {
     ///
     /// # Errors
     ///
-    /// [`TreeError::Structure`] at the first place where the two differ.
+    /// [`TreeError::Structure`] at the first difference of the two.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree};
@@ -488,8 +488,8 @@ pub trait Tree: Sized {
     ///
     /// # Errors
     ///
-    /// [`TreeError::Structure`] at the first place where the two differ, before `f` is called at
-    /// all; otherwise the first error of `f`.
+    /// [`TreeError::Structure`] at the first difference of the two, before `f` is called at all; otherwise the first
+    /// error of `f`.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree};
@@ -522,7 +522,7 @@ pub trait Tree: Sized {
     ///
     /// # Errors
     ///
-    /// [`TreeError::Structure`] at the first place where the two differ.
+    /// [`TreeError::Structure`] at the first difference of the two.
     ///
     /// ```
     /// use bilevel_graph::{Leaf, Tree, TreeError};
@@ -550,7 +550,7 @@ pub trait Tree: Sized {
 
     /// The tree with this structure and these leaves, in order.
     ///
-    /// This tree is only the pattern: its static data is cloned, its leaves are not looked at.
+    /// This tree is only the pattern: its static data is cloned, its leaves are ignored.
     ///
     /// # Errors
     ///
@@ -633,7 +633,7 @@ impl<T> Tree for Leaf<T> {
     }
 }
 
-/// A node and where it is.
+/// A node and its position.
 type Placed = (String, Node<'static, ()>);
 
 /// All that two trees of the same structure share.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// What [`Tree::walk`](super::Tree::walk) reports at a path: a leaf, or how the tree continues from there.
+/// The report of [`Tree::walk`](super::Tree::walk) at a path: a leaf, or how the tree continues from there.
 ///
 /// ```
 /// use bilevel_graph::tree::Node;

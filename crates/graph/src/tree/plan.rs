@@ -1,6 +1,6 @@
-//! How a type is traversed: what `#[derive(Tree)]` generates calls to.
+//! The traversal of a type, to which `#[derive(Tree)]` generates calls.
 //!
-//! A plan of a type is the same type with markers in the place of what it holds: [`Here`](Here)
+//! A plan of a type is the same type with markers in place of its contents: [`Here`](Here)
 //! for a leaf, [`Nested`](Nested) for a tree, [`Static`](Static) for static data. So
 //! `Vec<(T, String)>` is traversed by `Vec<(Here, Static)>`, where `(T, String)` itself is not a tree.
 

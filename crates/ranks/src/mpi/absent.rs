@@ -1,4 +1,4 @@
-//! What stands for MPI in a build without it.
+//! The placeholder for MPI in a build without it.
 
 use crate::implementation::Implementation;
 use bilevel_graph::{Communicator, Result, rank_error};

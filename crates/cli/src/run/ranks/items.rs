@@ -9,13 +9,13 @@ use bilevel_run::{Done, Item};
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 
-/// What a rank tells the others of an item that it has done.
+/// The outcome of an item that a rank reports to the others.
 #[derive(Serialize, Deserialize)]
 enum Outcome {
     /// It is in its folder.
     Kept,
     NotApplicable(String),
-    /// It did not fit beside others.
+    /// It did not fit while others ran.
     Crowded,
     Failed {
         sentence: String,
@@ -82,7 +82,7 @@ impl Jobs for Shared<'_> {
 }
 
 impl Conductor<'_> {
-    /// Does the items that are not done, on all ranks, and finds what each came to.
+    /// Runs the unfinished items on all ranks, and returns the outcome of each.
     pub(crate) fn on_ranks(
         &self,
         link: &Link,
@@ -115,7 +115,7 @@ impl Conductor<'_> {
         share_out(link, together.len(), at_a_time, &first).map_err(bilevel::Error::from)?;
         alone.extend(self.exchange(link, first, found)?);
         alone.sort_unstable();
-        // Nothing runs beside these: rank 0 does one after the other.
+        // These run alone: rank 0 runs one after the other.
         let second = shared(&alone, cores, false);
         let hands = usize::from(link.rank() == 0);
         share_out(link, alone.len(), hands, &second).map_err(bilevel::Error::from)?;
@@ -123,7 +123,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Tells the others what these items came to, and notes what theirs did. Returns the items that did not fit beside others.
+    /// Exchanges the outcomes of items with the other ranks. Returns the items that did not fit while others ran.
     fn exchange(&self, link: &Link, shared: Shared, found: &mut [Option<Result<Done>>]) -> Result<Vec<usize>> {
         let (items, is_crowded) = (shared.items, shared.is_crowded);
         let own = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -51,7 +51,7 @@ pub fn follows() -> bool {
     launch().is_some_and(|launch| launch.rank > 0)
 }
 
-/// The other ranks, from when they are joined until they are left; none where there are none.
+/// The other ranks, while they are joined; `None` if there are none.
 pub fn link() -> Option<&'static Link> {
     LINK.get().filter(|_| !LEFT.load(Ordering::SeqCst))
 }
@@ -97,7 +97,7 @@ pub fn agree_on(configuration: &str) -> Result<()> {
     agree("configuration", configuration, "start all ranks with one command, and give them the same files")
 }
 
-/// Refuses to go on if a rank has another text than rank 0 for this, and says what to do about it.
+/// Refuses to continue if a rank has a text other than rank 0's, with the remedy.
 fn agree(what: &str, text: &str, advice: &str) -> Result<()> {
     let Some(link) = link() else { return Ok(()) };
     let digest = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));

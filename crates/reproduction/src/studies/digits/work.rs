@@ -60,7 +60,7 @@ impl Measure for Training {
             [shared] => Array::full(SHAPE, *shared, DType::F32),
             each => Array::from_f32(SHAPE, each.iter().map(|value| *value as f32).collect())?,
         };
-        // The step of the training digits alone, whatever else is trained on.
+        // The step of the training digits alone, for any training data.
         let steps = (DigitsL2::safe_step(&self.task.split(self.split)), self.steps);
         let weights = trained(&problem, penalties, steps, place.executor.clone(), &place.signal)?;
         let [train, validation, test] = [&split.train, &split.validation, &split.test].map(|part| part.score(&weights));
@@ -98,7 +98,7 @@ impl Measure for Search {
 /// The cost of one hypergradient of each method, in gradients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prices {
-    /// A run, whatever its method.
+    /// A run of any method.
     pub config: Config,
     /// Inner steps of a hypergradient.
     pub inner_steps: usize,

@@ -211,7 +211,7 @@ impl Tasks {
         self.published(Entry { outer: (adam(), self.rate(rate), self.iterations(40, full)), ..entry }, IMAML)
     }
 
-    /// Its training has ten images of each class whatever the test has, so that one serves all tests with as many classes.
+    /// Its training has ten images of each class for every test, so that one serves all tests with as many classes.
     fn reptile(&self) -> Entry {
         let omniglot = self.base.dataset == ImageSet::Omniglot;
         let (shots, minibatch) = if omniglot { (10, 10) } else { (15, 10) };

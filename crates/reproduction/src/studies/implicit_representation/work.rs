@@ -64,7 +64,7 @@ impl Measure for Adaptation {
 
     fn take(&self, place: &Place) -> Result<Found> {
         let context = Context { seed: self.seed, data: place.data.clone(), dtype: DType::F32, ..Context::default() };
-        // Those that were held out are the first, however many others there are.
+        // The held-out ones are the first, for any number of others.
         let task = ImplicitRepresentation { signals: 1, tasks: 1, ..self.task.clone() };
         let family = Family::read(&task, &context)?;
         let (key, executor) = (Key::from_seed(self.seed), &*place.executor);

@@ -33,12 +33,12 @@ pub struct Lila {
     pub learning_rate: f64,
     /// The first rate of the ranges; it falls to 0.
     pub rate: f64,
-    /// How often test images are looked at.
+    /// The number of evaluations on test images.
     pub looks: u32,
 }
 
 impl Lila {
-    /// On the task of a configuration, for as many `epochs` as are asked for.
+    /// LILA on the task of a configuration, for this many `epochs`.
     pub fn of(config: &Config, with: &Map<String, Value>) -> Result<Self> {
         let epochs = with.get("epochs").and_then(Value::as_u64).and_then(|epochs| u32::try_from(epochs).ok());
         Ok(Lila {

@@ -47,7 +47,7 @@ impl Measure for OneMethod {
                 break;
             }
             let one = std::slice::from_ref(problem);
-            // A method that claims nothing here is only looked at.
+            // A method that claims nothing here is measured briefly.
             let claims = method[0].claims().cover(&problem.facts);
             let effort = if claims { self.effort } else { BRIEF };
             rows.extend(Table::measure(&method, one, effort, &place.executor)?.rows);
@@ -57,8 +57,8 @@ impl Measure for OneMethod {
     }
 }
 
-/// Trainings of networks are looked at by the methods that follow training, in full without forward mode, whose cost is that of
-/// every penalty times all steps.
+/// Trainings of networks are measured with the methods that follow training, in full without forward mode, whose cost
+/// is that of every penalty times all steps.
 const FOLLOWING: [&str; 3] = ["rmd", "langevin-adjoint", "hpo-sgld"];
 
 fn item_name(method: &str) -> String {
