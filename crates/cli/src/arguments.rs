@@ -94,7 +94,7 @@ With 'all', every study has a folder like this inside one with all rows and one 
 ///
 /// A bilevel problem has an inner loss, which trains parameters, and an outer loss, which judges them. The program
 /// tunes the hyperparameters of the inner loss to lower the outer loss. Without a command it runs 'bilevel reproduce
-/// digits'.
+/// wrong-labels'.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Arguments {

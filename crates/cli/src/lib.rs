@@ -120,7 +120,9 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
         Some(Command::Run(run)) => commands::run::run(registry, run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(registry, resume, quiet, &mut out),
         Some(Command::Compare(compare)) => commands::compare::compare(registry, compare, quiet, &mut out),
-        None if registry.known_study("digits").is_ok() => commands::reproduce::bare(registry, quiet, &mut out),
+        None if registry.known_study(commands::reproduce::FIRST_STUDY).is_ok() => {
+            commands::reproduce::bare(registry, quiet, &mut out)
+        }
         None => Ok(write!(out, "{}", Arguments::command().render_help())?),
         Some(Command::Check(check)) => commands::check::check(registry, check, quiet, &mut out),
         Some(Command::Advise(advise)) => commands::advise::advise(registry, advise, quiet, &mut out),

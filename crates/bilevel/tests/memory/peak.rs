@@ -1,4 +1,4 @@
-//! The most memory that each method holds while it finds a hypergradient, in copies of θ: what the README's table says.
+//! The most memory that each method holds while it finds a hypergradient, in copies of θ: what the guide's table says.
 
 use crate::counting::{HELD, PEAK};
 use bilevel::methods::AnyMethod;

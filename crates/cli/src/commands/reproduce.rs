@@ -1,5 +1,5 @@
 //! `bilevel reproduce`: runs studies, and shows published numbers next to the computed ones. `bilevel` alone is
-//! `bilevel reproduce digits`.
+//! `bilevel reproduce wrong-labels`.
 
 use crate::arguments::Reproduce;
 use crate::errors::{CliError, Result};
@@ -361,9 +361,12 @@ fn choose(registry: &Registry, name: &str) -> Result<Vec<Arc<dyn Study>>> {
     Ok(vec![registry.known_study(name)?.clone()])
 }
 
+/// The study that `bilevel` alone runs.
+pub const FIRST_STUDY: &str = "wrong-labels";
+
 /// `bilevel` alone.
 pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let arguments = Reproduce { study: Some("digits".into()), ..Reproduce::default() };
+    let arguments = Reproduce { study: Some(FIRST_STUDY.into()), ..Reproduce::default() };
     reproduce(registry, &arguments, quiet, out)?;
     if !quiet {
         write!(out, "\nNext steps:\n{}", next(program()))?;
@@ -374,8 +377,8 @@ pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()>
 /// Three commands to try next with this program.
 fn next(program: &str) -> String {
     let commands = [
-        ("compare digits-l2 --seeds 2", "more training digits, with settings you can change"),
-        ("run hyper-cleaning", "learn which training labels are wrong"),
+        ("run hyper-cleaning", "learn a weight for each training label, with settings you can change"),
+        ("reproduce digits", "learn 640 penalties, beside one tuned penalty and none"),
         ("tour", "how a loss is written, differentiated and run"),
     ];
     let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);

@@ -51,7 +51,7 @@ fn program(line: &str) -> Option<String> {
 }
 
 #[test]
-fn the_readme_says_of_every_method_what_the_truth_suite_found_and_the_library_says() {
+fn the_guide_says_of_every_method_what_the_truth_suite_found_and_the_library_says() {
     const HEAD: &str =
         "| method | right on | gradients per inner step | peak memory, T = 20 | when |\n|---|---|---|---|---|\n";
     let suite = bilevel_run::advise::Suite::stored().unwrap();
@@ -68,15 +68,22 @@ fn the_readme_says_of_every_method_what_the_truth_suite_found_and_the_library_sa
         format!("| `{}` | {} of {} | {per_step} | {peak} θ | {} |\n", m.name, found.right, found.applies, m.when)
     };
     let table: String = bilevel::methods::all().iter().map(row).collect();
-    let readme = readme();
-    let (before, rest) = readme.split_once(HEAD).unwrap();
+    let text = chapter("methods.md");
+    let (before, rest) = text.split_once(HEAD).unwrap();
     let end = rest.find("\n\n").unwrap() + 1;
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-        std::fs::write(path, format!("{before}{HEAD}{table}{}", &rest[end..])).unwrap();
+        std::fs::write(folder().join("methods.md"), format!("{before}{HEAD}{table}{}", &rest[end..])).unwrap();
         return;
     }
     assert_eq!(rest[..end], table, "run the tests with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn the_readme_counts_the_methods_and_what_the_first_of_them_is_right_on() {
+    let found = bilevel_run::advise::Suite::stored().unwrap().summary("langevin-adjoint");
+    let right = format!("is right on {} of the {} it applies to", found.right, found.applies);
+    let count = format!("recommends one of {}", bilevel::methods::all().len());
+    assert!(readme().contains(&right) && readme().contains(&count), "{right}; {count}");
 }
 
 /// The arguments of a line that calls the command, without what the shell does with its output.

@@ -21,6 +21,7 @@ mod toy_polynomial;
 mod truth;
 mod wall_clock;
 mod warm_up;
+pub mod wrong_labels;
 
 use bilevel_run::Registry;
 use bilevel_run::manifest::Manifest;
@@ -74,4 +75,5 @@ pub fn register(registry: Registry) -> Registry {
         .study(LongRun::Loss)
         .study(digits::DigitsStudy::default())
         .study(digits_equal_cost::DigitsEqualCost)
+        .study(wrong_labels::WrongLabels::default())
 }
