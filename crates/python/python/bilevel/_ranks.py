@@ -1,6 +1,8 @@
 """Several processes, one run: the ranks that a launcher has started."""
 
 import contextlib
+import sys
+import traceback
 
 from . import _bilevel
 from .errors import Error
@@ -34,7 +36,14 @@ def ranks():
     try:
         yield _JOINED
     except BaseException as error:
-        _bilevel.leave_ranks(f"{type(error).__name__}: {error}")
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
+            if _JOINED.size > 1:
+                # A launcher may end this process before Python has printed it.
+                traceback.print_exc()
+                sys.stderr.flush()
+            _bilevel.leave_ranks(f"{type(error).__name__}: {error}")
+        else:
+            _bilevel.leave_ranks()
         raise
     _bilevel.leave_ranks()
 
