@@ -41,6 +41,11 @@
 //! problems and their values. [`oracle`] is for your own derivatives; [`programs`] and [`parts`] are for your own
 //! methods; [`graph`] is the engine.
 //!
+//! # The guide
+//!
+//! [The guide](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/SUMMARY.md) has concepts, the choice of a method, examples
+//! and the mathematics.
+//!
 //! # Features
 //!
 //! `checkpoints`, on by default, saves runs, λ and θ in files. `ndarray` adds conversions between [`Array`] and the arrays of the crate `ndarray`.

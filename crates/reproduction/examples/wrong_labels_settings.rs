@@ -6,11 +6,8 @@ use bilevel::{Cpu, InnerLoop, Result};
 use bilevel_reproduction::studies::wrong_labels::{Choice, Comparison, KINDS, Learning, SplitTrials, Trial, Way};
 use bilevel_run::{Measure, Place, Registry};
 
-/// The splits that settings were chosen on, which the study does not show.
-const SPLITS: std::ops::RangeInclusive<u64> = 101..=105;
-
-/// All ways on all splits, of both kinds of mistakes.
-fn compare(choice: &Choice) -> Result<Vec<Vec<SplitTrials>>> {
+/// All ways on splits from 101 on, which the study does not show, for both kinds of mistakes.
+fn compare(choice: &Choice, splits: u64) -> Result<Vec<Vec<SplitTrials>>> {
     let registry = Registry::new();
     let place = Place::new(&registry, Cpu::with_threads(1));
     let of = |kind: usize| {
@@ -18,7 +15,7 @@ fn compare(choice: &Choice) -> Result<Vec<Vec<SplitTrials>>> {
             let Choice { confusions, weights, decays } = choice.clone();
             Comparison { split, mistakes: KINDS[kind], confusions, weights, decays: decays[kind] }.take(&place)
         };
-        SPLITS.map(one).collect()
+        (101..101 + splits).map(one).collect()
     };
     (0..KINDS.len()).map(of).collect()
 }
@@ -42,6 +39,10 @@ fn learning() -> Result<()> {
     };
     let undamped = Learning { method: IftCg { iterations: 20, ..IftCg::default() }.into(), ..usual.clone() };
     let mut all = vec![("langevin-adjoint", adjoint), ("ift-cg, not regularised", undamped)];
+    for steps in [20, 40] {
+        let inner = InnerLoop { steps, ..usual.inner };
+        all.push(("ift-cg, fewer steps", Learning { inner, ..usual.clone() }));
+    }
     for decay in [1e-3, 3e-3, 1e-2] {
         for iterations in [30, 60, 120] {
             all.push(("ift-cg", Learning { iterations, decay, ..usual.clone() }));
@@ -49,12 +50,12 @@ fn learning() -> Result<()> {
     }
     for (name, learning) in all {
         let choice = Choice { confusions: learning.clone(), weights: learning.clone(), ..Choice::default() };
-        let found = compare(&choice)?;
+        let found = compare(&choice, 10)?;
         let of = |way| format!("{} | {}", others(&found[0], way), others(&found[1], way));
         let (confusions, weights) = (of(Way::Confusions), of(Way::Weights));
         println!(
-            "{name:24} decay {:<6} {:3} iterations: confusions {confusions}; weights {weights}",
-            learning.decay, learning.iterations
+            "{name:24} decay {:<6} {:3} iterations of {:2} steps: confusions {confusions}; weights {weights}",
+            learning.decay, learning.iterations, learning.inner.steps
         );
     }
     Ok(())
@@ -63,7 +64,7 @@ fn learning() -> Result<()> {
 fn decays() -> Result<()> {
     println!("loss on digits that no way sees, by the decay of each way's classifier");
     for decay in [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2] {
-        let found = compare(&Choice { decays: [[decay; Way::ALL.len()]; 2], ..Choice::default() })?;
+        let found = compare(&Choice { decays: [[decay; Way::ALL.len()]; 2], ..Choice::default() }, 5)?;
         for (kind, trials) in KINDS.iter().zip(&found) {
             for way in Way::ALL {
                 println!("{kind:?} {decay:<6} {:40} {}", way.name(), others(trials, way));
