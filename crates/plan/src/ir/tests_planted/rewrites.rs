@@ -48,7 +48,10 @@ fn an_epilogue_without_its_product_out_of_step_or_of_another_function_is_found()
     });
     subject.finds(FoundBy::Verifier, |schedule| {
         let id = first(schedule, is_binary(BinaryOp::Mul));
-        view(&mut schedule.nodes[id].operands[0]).strides.swap(0, 1);
+        let group = epilogue(schedule);
+        let product = schedule.groups()[group].gemm;
+        let reads = |operand: &&mut Operand| operand.at().map(|(read, _)| read) == product;
+        view(schedule.nodes[id].operands.iter_mut().find(reads).expect("the product")).strides.swap(0, 1);
     });
     subject.finds(FoundBy::Interpreter, |schedule| {
         let id = first(schedule, |kind| matches!(kind, Kind::Elementwise(Elementwise::Unary(UnaryOp::Tanh))));
@@ -197,5 +200,8 @@ fn values_or_workspaces_in_the_place_of_others_that_are_needed_are_refused() {
         let (id, read) = last_product(schedule);
         map.workspaces[schedule.group_of(id).unwrap()] = map.nodes[read[0]];
     }));
-    is_refused(verify(&|_, map| map.arena_bytes -= 1));
+    is_refused(verify(&|schedule, map| {
+        let read = last_product(schedule).1[0];
+        map.arena_bytes = map.nodes[read].unwrap().offset + schedule.nodes[read].bytes() - 1;
+    }));
 }
