@@ -17,7 +17,7 @@ use bilevel::{Scope, Tensor};
 ///     .inner(|s, l, t| (t.0 - l.0 - augment::random_crop(s, s.data("image"), 1).sum_all()).square())
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, Rmd { step: 0.5, steps: 1, ..Rmd::default() }).iterations(1).run()?;
+/// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.5, 1)).iterations(1).run()?;
 /// assert!([0.0, 1.0].contains(&outcome.theta.0.item().unwrap()));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -67,7 +67,7 @@ pub fn crop_at(images: Tensor, padding: usize, top: Tensor, left: Tensor) -> Ten
 ///     .inner(|s, l, t| (t.0 - l.0 - augment::random_flip(s, s.data("image")).index(3, 0).sum_all()).square())
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, Rmd { step: 0.5, steps: 1, ..Rmd::default() }).iterations(1).run()?;
+/// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.5, 1)).iterations(1).run()?;
 /// assert!([5.0, 7.0].contains(&outcome.theta.0.item().unwrap()));
 /// # Ok::<(), bilevel::Error>(())
 /// ```

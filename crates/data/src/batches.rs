@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///     })
 ///     .outer(|s, _, t| cross_entropy(s.data("x").reshape([2, 2]).matmul(t.0), s.data("y")).mean_all())
 ///     .build()?;
-/// let outcome = Driver::new(&problem, Rmd { step: 0.5, steps: 20, ..Rmd::default() }).iterations(3).run()?;
+/// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.5, 20)).iterations(3).run()?;
 /// assert!(outcome.best_outer_loss.unwrap() < 0.6);
 /// # Ok::<(), bilevel_data::Error>(())
 /// ```
