@@ -98,12 +98,16 @@ fn with_error(values: Spread) -> String {
 fn table(kind: Mistakes, trials: &[SplitTrials]) -> Table {
     let row = |way: Way| {
         let of = |pick: fn(&Trial) -> f64| Spread::of(&each(trials, way, pick));
-        let if_it_selects = |pick| if selects(way) { format!("{:.0}", of(pick).mean) } else { "–".into() };
+        // A way may flag nothing, and then no part of it is right.
+        let share = |pick| match of(pick).mean {
+            mean if selects(way) && mean.is_finite() => format!("{mean:.0}"),
+            _ => "–".into(),
+        };
         let ahead = match way {
             Way::Confusions => "–".into(),
             way => with_error(ahead(trials, way)),
         };
-        vec![way.name().into(), with_error(of(accuracy)), ahead, if_it_selects(recall), if_it_selects(precision)]
+        vec![way.name().into(), with_error(of(accuracy)), ahead, share(recall), share(precision)]
     };
     let how = match kind {
         Mistakes::Systematic => "each digit mistaken for one other, unknown digit",
