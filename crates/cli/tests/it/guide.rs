@@ -39,8 +39,11 @@ fn texts() -> Vec<(String, String)> {
 fn program(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |word: &str| words.iter().position(|w| *w == word).and_then(|at| words.get(at + 1)).copied();
+    // Python programs also come behind a launcher of several ranks.
+    if let Some(program) = words.iter().find(|word| word.ends_with(".py")) {
+        return Some(program.to_string());
+    }
     match words[..] {
-        ["python", program, ..] => Some(program.into()),
         [script, ..] if script.starts_with(".ci/") => Some(script.into()),
         ["cargo", ..] => {
             let package = after("-p")?.strip_prefix("bilevel-").unwrap_or("bilevel");
