@@ -22,15 +22,13 @@ pub(crate) fn single(
     let dtype = node.dtype;
     let place = |node: usize| places.of(schedule, node);
     let result = place(id)?;
-    let mut operands = vec![];
-    for operand in &node.operands {
-        operands.push(expect(operand.at(), "the memory of an operand", node.location)?);
-    }
+    let operands = node.operands.iter().map(|of| expect(of.at(), "the memory of an operand", node.location));
+    let operands: Vec<(usize, &View)> = operands.collect::<Result<_>>()?;
     // First byte of every operand's view.
-    let mut starts = vec![];
-    for &(n, view) in &operands {
-        starts.push(place(n)?.advanced(view.offset, schedule.nodes[n].dtype));
-    }
+    let start = |&(n, view): &(usize, &View)| -> Result<Address> {
+        Ok(place(n)?.advanced(view.offset, schedule.nodes[n].dtype))
+    };
+    let starts: Vec<Address> = operands.iter().map(start).collect::<Result<_>>()?;
     let at = |i: usize| starts[i];
     let shape = |i: usize| &operands[i].1.shape[..];
     Ok(match (&node.kind, heavy) {
@@ -79,16 +77,10 @@ pub(crate) fn single(
             StepKind::Collective(CollectiveStep { collective: collective.clone(), operand, result })
         }
         (Kind::Concat(axis), _) => {
-            let whole = View::contiguous(&node.shape);
-            let mut start = vec![0; node.shape.len()];
-            let step = vec![1; node.shape.len()];
-            let mut moves = vec![];
-            for &(n, view) in &operands {
-                let part = whole.slice(&start, &step, &view.shape);
-                start[*axis] += view.shape[*axis];
-                moves.push(Move::new(view, place(n)?, &part, result, dtype));
-            }
-            StepKind::Moves { zero: None, moves }
+            let parts: Vec<&View> = operands.iter().map(|&(_, view)| view).collect();
+            let parts = operands.iter().zip(concatenated(&node.shape, *axis, &parts));
+            let moves = parts.map(|(&(n, view), part)| Ok(Move::new(view, place(n)?, &part, result, dtype)));
+            StepKind::Moves { zero: None, moves: moves.collect::<Result<_>>()? }
         }
         (Kind::Pad(Padding { low, interior }), _) => {
             let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
@@ -99,6 +91,17 @@ pub(crate) fn single(
         }
         _ => return Err(internal_error("a way to run an operation by itself").at(node.location)),
     })
+}
+
+/// The parts of a concatenation of this shape, as views of it.
+fn concatenated(shape: &[usize], axis: usize, parts: &[&View]) -> Vec<View> {
+    let (whole, mut start, step) = (View::contiguous(shape), vec![0; shape.len()], vec![1; shape.len()]);
+    let mut place = |part: &&View| {
+        let view = whole.slice(&start, &step, &part.shape);
+        start[axis] += part.shape[axis];
+        view
+    };
+    parts.iter().map(&mut place).collect()
 }
 
 /// The number of planes, and their height and width before and after.

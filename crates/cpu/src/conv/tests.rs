@@ -1,11 +1,11 @@
 //! Convolutions against naive loops, over random shapes, strides, geometries, machines and teams.
 
 use super::*;
-use crate::gemm::tests::{Number, Rng, layout};
+use crate::gemm::tests::{Rng, TestNumber, layout};
 use crate::isa::Isa;
 
 /// Which method a test forces; `None` leaves the choice to the plan.
-fn plan<T: Number>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvPlan<T>> {
+fn plan<T: TestNumber>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvPlan<T>> {
     let kernels = T::kernels(isa)?;
     let mut plan = ConvPlan::with(spec, isa)?;
     for (core, method) in &mut plan.parts {
@@ -19,7 +19,7 @@ fn plan<T: Number>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvP
     Some(plan)
 }
 
-struct Case {
+struct ConvCase {
     spec: ConvSpec,
     first: [usize; 3],
     size: [usize; 3],
@@ -32,7 +32,7 @@ fn out_len(size: usize, taps: usize, stride: usize, (low, high): (i64, i64), id:
     if room < extent { 0 } else { ((room - extent) / stride as i64 + 1) as usize }
 }
 
-fn case(rng: &mut Rng, big: bool) -> Case {
+fn case(rng: &mut Rng, big: bool) -> ConvCase {
     let groups = rng.pick(&[1, 1, 1, 2, 3]);
     let (n, c, o) = (rng.pick(&[0, 1, 2, 3, 5, 18]), rng.pick(&[1, 1, 2, 3, 7]), rng.pick(&[1, 2, 3, 13, 34]));
     let pair = |rng: &mut Rng, from: &[usize]| [rng.pick(from), rng.pick(from)];
@@ -52,7 +52,7 @@ fn case(rng: &mut Rng, big: bool) -> Case {
     let (k, k0, kl) = strides(rng, &kernel, true);
     let (u, u0, ul) = strides(rng, &out, false);
     let spec = ConvSpec { dims, image, kernel, out, image_strides: i, kernel_strides: k, out_strides: u };
-    Case { spec, first: [i0, k0, u0], size: [il, kl, ul] }
+    ConvCase { spec, first: [i0, k0, u0], size: [il, kl, ul] }
 }
 
 /// Row-major half of the time.
@@ -70,7 +70,7 @@ fn row_major(lens: &[usize; 4]) -> [isize; 4] {
 }
 
 /// The sum and the sum of absolute products, by place in the output.
-fn naive<T: Number>(case: &Case, image: &[T], kernel: &[T]) -> Vec<Option<(f64, f64)>> {
+fn naive<T: TestNumber>(case: &ConvCase, image: &[T], kernel: &[T]) -> Vec<Option<(f64, f64)>> {
     let s = &case.spec;
     let d = &s.dims;
     let at = |first: usize, st: &[isize; 4], i: [usize; 4]| {
@@ -112,7 +112,7 @@ fn naive<T: Number>(case: &Case, image: &[T], kernel: &[T]) -> Vec<Option<(f64, 
     want
 }
 
-fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
+fn check<T: TestNumber>(rng: &mut Rng, case: &ConvCase, teams: &[Team]) {
     let s = &case.spec;
     let mut fill = |n: usize| -> Vec<T> { (0..n).map(|_| T::of(rng.unit())).collect() };
     let (image, kernel, old) = (fill(case.size[0]), fill(case.size[1]), fill(case.size[2]));
@@ -220,7 +220,7 @@ fn a_layer_and_its_gradients() {
             (by_kernel, [size(x), size(y), size(w)], 0),
         ];
         for (spec, size, turn) in all {
-            let c = Case { spec, first: [0, turn, 0], size };
+            let c = ConvCase { spec, first: [0, turn, 0], size };
             check::<f32>(&mut rng, &c, &teams);
         }
     }
@@ -244,6 +244,6 @@ fn convolutions_in_several_blocks() {
         let size = [image, kernel, out].map(|s| s.iter().product());
         let (image_strides, kernel_strides, out_strides) = (row_major(&image), row_major(&kernel), row_major(&out));
         let spec = ConvSpec { dims, image, kernel, out, image_strides, kernel_strides, out_strides };
-        check::<f32>(&mut rng, &Case { spec, first: [0; 3], size }, &teams[1..]);
+        check::<f32>(&mut rng, &ConvCase { spec, first: [0; 3], size }, &teams[1..]);
     }
 }

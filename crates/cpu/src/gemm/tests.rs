@@ -27,14 +27,14 @@ impl Rng {
 }
 
 /// Number types of the tests: conversion and how exact sums are.
-pub(crate) trait Number: Real + std::fmt::Debug {
+pub(crate) trait TestNumber: Real + std::fmt::Debug {
     const EXACT: f64;
     fn of(x: f64) -> Self;
     fn f64(self) -> f64;
     fn bits(self) -> u64;
 }
 
-impl Number for f32 {
+impl TestNumber for f32 {
     const EXACT: f64 = 2e-5;
     fn of(x: f64) -> f32 {
         x as f32
@@ -47,7 +47,7 @@ impl Number for f32 {
     }
 }
 
-impl Number for f64 {
+impl TestNumber for f64 {
     const EXACT: f64 = 1e-12;
     fn of(x: f64) -> f64 {
         x
@@ -84,13 +84,13 @@ pub(crate) fn layout(rng: &mut Rng, lens: &[usize], input: bool) -> (Vec<isize>,
     (strides, first, size)
 }
 
-struct Case {
+struct GemmCase {
     spec: GemmSpec,
     first: [usize; 3],
     size: [usize; 3],
 }
 
-fn case(rng: &mut Rng, sizes: &[usize]) -> Case {
+fn case(rng: &mut Rng, sizes: &[usize]) -> GemmCase {
     let (m, n, k) = (rng.pick(sizes), rng.pick(sizes), rng.pick(sizes));
     let batch: Vec<usize> = (0..rng.pick(&[0, 0, 0, 1, 1, 2, 3])).map(|_| rng.pick(&[0, 1, 2, 3, 3, 20])).collect();
     let all = |x: usize, y: usize| [batch.as_slice(), &[x, y]].concat();
@@ -101,10 +101,10 @@ fn case(rng: &mut Rng, sizes: &[usize]) -> Case {
     let two = |s: &[isize]| Strides { row: s[d], col: s[d + 1] };
     let axes = (0..d).map(|i| BatchAxis { len: batch[i], a: a[i], b: b[i], c: c[i] }).collect();
     let spec = GemmSpec { m, n, k, a: two(&a), b: two(&b), c: two(&c), batch: axes, accumulate: rng.below(3) == 0 };
-    Case { spec, first: [a0, b0, c0], size: [an, bn, cn] }
+    GemmCase { spec, first: [a0, b0, c0], size: [an, bn, cn] }
 }
 
-fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
+fn check<T: TestNumber>(rng: &mut Rng, case: &GemmCase, teams: &[Team]) {
     let s = &case.spec;
     let mut fill = |n: usize| -> Vec<T> { (0..n).map(|_| T::of(rng.unit())).collect() };
     let (a, b, c) = (fill(case.size[0]), fill(case.size[1]), fill(case.size[2]));
@@ -226,7 +226,7 @@ fn plain_products() {
                 batch: vec![],
                 accumulate: bits == 3,
             };
-            let c = Case { spec, first: [0; 3], size: [m * k, k * n, m * n] };
+            let c = GemmCase { spec, first: [0; 3], size: [m * k, k * n, m * n] };
             check::<f32>(&mut rng, &c, &teams[1..]);
             if bits % 3 == 0 {
                 check::<f64>(&mut rng, &c, &teams[..2]);
@@ -242,7 +242,7 @@ fn products_in_several_blocks() {
     for (m, n, k) in [(3200, 70, 3), (70, 3200, 3), (80, 75, 900)] {
         let row = |cols: usize| Strides { row: cols as isize, col: 1 };
         let spec = GemmSpec { m, n, k, a: row(k), b: row(n), c: row(n), batch: vec![], accumulate: true };
-        check::<f32>(&mut rng, &Case { spec, first: [0; 3], size: [m * k, k * n, m * n] }, &teams[1..]);
+        check::<f32>(&mut rng, &GemmCase { spec, first: [0; 3], size: [m * k, k * n, m * n] }, &teams[1..]);
     }
 }
 

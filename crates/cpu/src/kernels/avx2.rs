@@ -53,16 +53,16 @@ unsafe fn first64(n: usize) -> __m256i {
 
 /// 8 × f32.
 #[derive(Clone, Copy)]
-pub(crate) struct F32s(__m256);
+pub(crate) struct F32x8(__m256);
 /// 4 × f64.
 #[derive(Clone, Copy)]
-pub(crate) struct F64s(__m256d);
+pub(crate) struct F64x4(__m256d);
 /// 8 × i32.
 #[derive(Clone, Copy)]
-pub(crate) struct I32s(__m256i);
+pub(crate) struct I32x8(__m256i);
 /// 4 × u64 or 8 × u32.
 #[derive(Clone, Copy)]
-pub(crate) struct Bits(__m256i);
+pub(crate) struct U64x4(__m256i);
 
 /// A float vector; masks are of this instruction set.
 macro_rules! float {
@@ -143,14 +143,14 @@ macro_rules! float {
     };
 }
 
-float!(F32s, f32, first32, 8, false, 12582912.0, 127.0, u32,
+float!(F32x8, f32, first32, 8, false, 12582912.0, 127.0, u32,
     _mm256_set1_ps _mm256_loadu_ps _mm256_maskload_ps _mm256_storeu_ps _mm256_maskstore_ps
     _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_div_ps _mm256_max_ps _mm256_min_ps _mm256_cmp_ps
     _mm256_blendv_ps _mm256_movemask_ps
     _mm256_fmadd_ps _mm256_sqrt_ps _mm256_round_ps _mm256_andnot_ps _mm256_and_ps _mm256_or_ps
     _mm256_xor_ps _mm256_add_epi32 _mm256_sub_epi32 _mm256_srli_epi32 _mm256_slli_epi32 23
     _mm256_castps_si256 _mm256_castsi256_ps sum_ps max_ps each_f32);
-float!(F64s, f64, first64, 4, true, 6755399441055744.0, 1023.0, u64,
+float!(F64x4, f64, first64, 4, true, 6755399441055744.0, 1023.0, u64,
     _mm256_set1_pd _mm256_loadu_pd _mm256_maskload_pd _mm256_storeu_pd _mm256_maskstore_pd
     _mm256_add_pd _mm256_sub_pd _mm256_mul_pd _mm256_div_pd _mm256_max_pd _mm256_min_pd _mm256_cmp_pd
     _mm256_blendv_pd _mm256_movemask_pd
@@ -170,25 +170,25 @@ macro_rules! halves {
         }
     };
 }
-halves!(F32s, __m512, _mm512_castps512_ps256, _mm512_extractf32x8_ps::<1>);
-halves!(F64s, __m512d, _mm512_castpd512_pd256, _mm512_extractf64x4_pd::<1>);
-halves!(I32s, __m512i, _mm512_castsi512_si256, _mm512_extracti32x8_epi32::<1>);
+halves!(F32x8, __m512, _mm512_castps512_ps256, _mm512_extractf32x8_ps::<1>);
+halves!(F64x4, __m512d, _mm512_castpd512_pd256, _mm512_extractf64x4_pd::<1>);
+halves!(I32x8, __m512i, _mm512_castsi512_si256, _mm512_extracti32x8_epi32::<1>);
 
-impl Widen for F32s {
-    type Wide = F64s;
+impl Widen for F32x8 {
+    type Wide = F64x4;
     #[inline(always)]
-    fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
+    fn widened<O: Binary<F64x4>>(self, b: F32x8) -> F32x8 {
         on_vectors!({
             let (al, ah) = (_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let (bl, bh) = (_mm256_castps256_ps128(b.0), _mm256_extractf128_ps::<1>(b.0));
-            let low = O::apply(F64s(_mm256_cvtps_pd(al)), F64s(_mm256_cvtps_pd(bl)));
-            let high = O::apply(F64s(_mm256_cvtps_pd(ah)), F64s(_mm256_cvtps_pd(bh)));
-            F32s(_mm256_set_m128(_mm256_cvtpd_ps(high.0), _mm256_cvtpd_ps(low.0)))
+            let low = O::apply(F64x4(_mm256_cvtps_pd(al)), F64x4(_mm256_cvtps_pd(bl)));
+            let high = O::apply(F64x4(_mm256_cvtps_pd(ah)), F64x4(_mm256_cvtps_pd(bh)));
+            F32x8(_mm256_set_m128(_mm256_cvtpd_ps(high.0), _mm256_cvtpd_ps(low.0)))
         })
     }
 }
 
-impl Num for I32s {
+impl Num for I32x8 {
     type Elem = i32;
     type Mask = Mask;
     const LANES: usize = 8;
@@ -197,17 +197,17 @@ impl Num for I32s {
 
     #[inline(always)]
     unsafe fn splat(x: i32) -> Self {
-        promised!(I32s(_mm256_set1_epi32(x)))
+        promised!(I32x8(_mm256_set1_epi32(x)))
     }
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self {
-        promised!(I32s(_mm256_loadu_si256(p.cast())))
+        promised!(I32x8(_mm256_loadu_si256(p.cast())))
     }
     #[inline(always)]
     unsafe fn load_part(p: *const i32, n: usize, rest: Self) -> Self {
         promised!({
             let m = first32(n);
-            I32s(_mm256_blendv_epi8(rest.0, _mm256_maskload_epi32(p, m), m))
+            I32x8(_mm256_blendv_epi8(rest.0, _mm256_maskload_epi32(p, m), m))
         })
     }
     #[inline(always)]
@@ -220,23 +220,23 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn plus(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_add_epi32(self.0, b.0)))
+        on_vectors!(I32x8(_mm256_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn minus(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_sub_epi32(self.0, b.0)))
+        on_vectors!(I32x8(_mm256_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn times(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_mullo_epi32(self.0, b.0)))
+        on_vectors!(I32x8(_mm256_mullo_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn max(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_max_epi32(self.0, b.0)))
+        on_vectors!(I32x8(_mm256_max_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn min(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_min_epi32(self.0, b.0)))
+        on_vectors!(I32x8(_mm256_min_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn negated(self) -> Self {
@@ -244,7 +244,7 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn abs(self) -> Self {
-        on_vectors!(I32s(_mm256_abs_epi32(self.0)))
+        on_vectors!(I32x8(_mm256_abs_epi32(self.0)))
     }
     #[inline(always)]
     fn sign(self) -> Self {
@@ -264,11 +264,11 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn select(m: Mask, a: Self, b: Self) -> Self {
-        on_vectors!(I32s(_mm256_blendv_epi8(b.0, a.0, m.0)))
+        on_vectors!(I32x8(_mm256_blendv_epi8(b.0, a.0, m.0)))
     }
     #[inline(always)]
     fn truth(self, m: Mask) -> Self {
-        on_vectors!(I32s(_mm256_and_si256(m.0, _mm256_set1_epi32(1))))
+        on_vectors!(I32x8(_mm256_and_si256(m.0, _mm256_set1_epi32(1))))
     }
     #[inline(always)]
     fn mask_bits(m: Mask) -> u32 {
@@ -288,99 +288,99 @@ impl Num for I32s {
     }
 }
 
-impl Words for Bits {
-    type F64 = F64s;
-    type F32 = F32s;
+impl Words for U64x4 {
+    type F64 = F64x4;
+    type F32 = F32x8;
     const LANES: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: u64) -> Self {
-        promised!(Bits(_mm256_set1_epi64x(x as i64)))
+        promised!(U64x4(_mm256_set1_epi64x(x as i64)))
     }
     #[inline(always)]
     fn iota(self) -> Self {
-        on_vectors!(Bits(_mm256_set_epi64x(3, 2, 1, 0)))
+        on_vectors!(U64x4(_mm256_set_epi64x(3, 2, 1, 0)))
     }
     #[inline(always)]
     fn add64(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_add_epi64(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_add_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn sub64(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_sub_epi64(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_sub_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn add32(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_add_epi32(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn sub32(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_sub_epi32(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn mul_low(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_mul_epu32(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_mul_epu32(self.0, b.0)))
     }
     #[inline(always)]
     fn xor(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_xor_si256(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_xor_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn and(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_and_si256(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_and_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn or(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm256_or_si256(self.0, b.0)))
+        on_vectors!(U64x4(_mm256_or_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn shr64<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm256_srl_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
+        on_vectors!(U64x4(_mm256_srl_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shl64<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm256_sll_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
+        on_vectors!(U64x4(_mm256_sll_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shr32<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm256_srl_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
+        on_vectors!(U64x4(_mm256_srl_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shl32<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm256_sll_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
+        on_vectors!(U64x4(_mm256_sll_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
-    fn as_f64(self) -> F64s {
-        on_vectors!(F64s(_mm256_castsi256_pd(self.0)))
+    fn as_f64(self) -> F64x4 {
+        on_vectors!(F64x4(_mm256_castsi256_pd(self.0)))
     }
     #[inline(always)]
-    fn from_f64(x: F64s) -> Self {
-        on_vectors!(Bits(_mm256_castpd_si256(x.0)))
+    fn from_f64(x: F64x4) -> Self {
+        on_vectors!(U64x4(_mm256_castpd_si256(x.0)))
     }
     #[inline(always)]
-    fn as_f32(self) -> F32s {
-        on_vectors!(F32s(_mm256_castsi256_ps(self.0)))
+    fn as_f32(self) -> F32x8 {
+        on_vectors!(F32x8(_mm256_castsi256_ps(self.0)))
     }
     #[inline(always)]
-    fn from_f32(x: F32s) -> Self {
-        on_vectors!(Bits(_mm256_castps_si256(x.0)))
+    fn from_f32(x: F32x8) -> Self {
+        on_vectors!(U64x4(_mm256_castps_si256(x.0)))
     }
     #[inline(always)]
-    fn to_f32(self) -> F32s {
-        on_vectors!(F32s(_mm256_cvtepi32_ps(self.0)))
+    fn to_f32(self) -> F32x8 {
+        on_vectors!(F32x8(_mm256_cvtepi32_ps(self.0)))
     }
     #[inline(always)]
     fn interleave64(self, b: Self) -> (Self, Self) {
         on_vectors!({
             let (even, odd) = (_mm256_unpacklo_epi64(self.0, b.0), _mm256_unpackhi_epi64(self.0, b.0));
-            (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
+            (U64x4(_mm256_permute2x128_si256::<0x20>(even, odd)), U64x4(_mm256_permute2x128_si256::<0x31>(even, odd)))
         })
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
         on_vectors!({
             let (even, odd) = (_mm256_unpacklo_epi32(self.0, b.0), _mm256_unpackhi_epi32(self.0, b.0));
-            (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
+            (U64x4(_mm256_permute2x128_si256::<0x20>(even, odd)), U64x4(_mm256_permute2x128_si256::<0x31>(even, odd)))
         })
     }
 }
@@ -508,20 +508,20 @@ macro_rules! each8 {
         }
     };
 }
-each8!(each_f32, F32s, std::convert::identity, std::convert::identity);
-each8!(each_i32, I32s, _mm256_castsi256_ps, _mm256_castps_si256);
+each8!(each_f32, F32x8, std::convert::identity, std::convert::identity);
+each8!(each_i32, I32x8, _mm256_castsi256_ps, _mm256_castps_si256);
 
 /// The same tree for 4 rows of 4 lanes.
 ///
 /// # Safety
 /// As for `Num::fold_each`.
 #[inline(always)]
-unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
+unsafe fn each_f64<F: Fold<F64x4>>(rows: *const F64x4) -> F64x4 {
     promised!({
         let at = |i: usize| (*rows.add(i)).0;
-        let two = |a, b| F::two(F64s(a), F64s(b)).0;
+        let two = |a, b| F::two(F64x4(a), F64x4(b)).0;
         let pair = |a, b| two(_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b));
         let last = |a, b| two(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
-        F64s(last(pair(at(0), at(2)), pair(at(1), at(3))))
+        F64x4(last(pair(at(0), at(2)), pair(at(1), at(3))))
     })
 }

@@ -9,20 +9,20 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// 16 × f32.
 #[derive(Clone, Copy)]
-pub(crate) struct F32s(__m512);
+pub(crate) struct F32x16(__m512);
 /// 8 × f64.
 #[derive(Clone, Copy)]
-pub(crate) struct F64s(__m512d);
+pub(crate) struct F64x8(__m512d);
 /// 16 × i32.
 #[derive(Clone, Copy)]
-pub(crate) struct I32s(__m512i);
+pub(crate) struct I32x16(__m512i);
 /// 8 × u64 or 16 × u32.
 #[derive(Clone, Copy)]
-pub(crate) struct Bits(__m512i);
+pub(crate) struct U64x8(__m512i);
 
 /// A float vector; masks are of this instruction set.
 macro_rules! float {
-    ($t:ident, $elem:ident, $mask:ident, $lanes:literal, $double:literal, $rounder:expr, $bias:expr, $int:ident,
+    ($t:ident, $half:ident, $elem:ident, $mask:ident, $lanes:literal, $double:literal, $rounder:expr, $bias:expr, $int:ident,
      $set1:ident $loadu:ident $maskload:ident $storeu:ident $maskstore:ident
      $add:ident $sub:ident $mul:ident $div:ident $max:ident $min:ident $cmp:ident $blend:ident $maskmov:ident
      $fma:ident $sqrt:ident $round:ident $scalef:ident $abs:ident $and:ident $or:ident $xor:ident
@@ -84,12 +84,12 @@ macro_rules! float {
                 }
                 #[inline(always)]
                 fn fold_sum(self) -> $elem {
-                    let (low, high) = super::avx2::$t::halves(self.0);
+                    let (low, high) = super::avx2::$half::halves(self.0);
                     low.plus(high).fold_sum()
                 }
                 #[inline(always)]
                 fn fold_max(self) -> $elem {
-                    let (low, high) = super::avx2::$t::halves(self.0);
+                    let (low, high) = super::avx2::$half::halves(self.0);
                     low.max(high).fold_max()
                 }
             }
@@ -102,14 +102,14 @@ macro_rules! float {
     };
 }
 
-float!(F32s, f32, u16, 16, false, 12582912.0, 127.0, u32,
+float!(F32x16, F32x8, f32, u16, 16, false, 12582912.0, 127.0, u32,
     _mm512_set1_ps _mm512_loadu_ps _mm512_mask_loadu_ps _mm512_storeu_ps _mm512_mask_storeu_ps
     _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_div_ps _mm512_max_ps _mm512_min_ps _mm512_cmp_ps_mask
     _mm512_mask_blend_ps _mm512_maskz_mov_ps
     _mm512_fmadd_ps _mm512_sqrt_ps _mm512_roundscale_ps _mm512_scalef_ps _mm512_abs_ps _mm512_and_ps _mm512_or_ps
     _mm512_xor_ps _mm512_add_epi32 _mm512_sub_epi32 _mm512_srli_epi32 _mm512_slli_epi32 23
     _mm512_castps_si512 _mm512_castsi512_ps each_f32);
-float!(F64s, f64, u8, 8, true, 6755399441055744.0, 1023.0, u64,
+float!(F64x8, F64x4, f64, u8, 8, true, 6755399441055744.0, 1023.0, u64,
     _mm512_set1_pd _mm512_loadu_pd _mm512_mask_loadu_pd _mm512_storeu_pd _mm512_mask_storeu_pd
     _mm512_add_pd _mm512_sub_pd _mm512_mul_pd _mm512_div_pd _mm512_max_pd _mm512_min_pd _mm512_cmp_pd_mask
     _mm512_mask_blend_pd _mm512_maskz_mov_pd
@@ -117,22 +117,22 @@ float!(F64s, f64, u8, 8, true, 6755399441055744.0, 1023.0, u64,
     _mm512_xor_pd _mm512_add_epi64 _mm512_sub_epi64 _mm512_srli_epi64 _mm512_slli_epi64 52
     _mm512_castpd_si512 _mm512_castsi512_pd each_f64);
 
-impl Widen for F32s {
-    type Wide = F64s;
+impl Widen for F32x16 {
+    type Wide = F64x8;
     #[inline(always)]
-    fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
+    fn widened<O: Binary<F64x8>>(self, b: F32x16) -> F32x16 {
         on_vectors!({
             let (al, ah) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
             let (bl, bh) = (_mm512_castps512_ps256(b.0), _mm512_extractf32x8_ps::<1>(b.0));
-            let low = O::apply(F64s(_mm512_cvtps_pd(al)), F64s(_mm512_cvtps_pd(bl)));
-            let high = O::apply(F64s(_mm512_cvtps_pd(ah)), F64s(_mm512_cvtps_pd(bh)));
+            let low = O::apply(F64x8(_mm512_cvtps_pd(al)), F64x8(_mm512_cvtps_pd(bl)));
+            let high = O::apply(F64x8(_mm512_cvtps_pd(ah)), F64x8(_mm512_cvtps_pd(bh)));
             let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0));
-            F32s(_mm512_insertf32x8::<1>(low, _mm512_cvtpd_ps(high.0)))
+            F32x16(_mm512_insertf32x8::<1>(low, _mm512_cvtpd_ps(high.0)))
         })
     }
 }
 
-impl Num for I32s {
+impl Num for I32x16 {
     type Elem = i32;
     type Mask = u16;
     const LANES: usize = 16;
@@ -141,15 +141,15 @@ impl Num for I32s {
 
     #[inline(always)]
     unsafe fn splat(x: i32) -> Self {
-        promised!(I32s(_mm512_set1_epi32(x)))
+        promised!(I32x16(_mm512_set1_epi32(x)))
     }
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self {
-        promised!(I32s(_mm512_loadu_epi32(p)))
+        promised!(I32x16(_mm512_loadu_epi32(p)))
     }
     #[inline(always)]
     unsafe fn load_part(p: *const i32, n: usize, rest: Self) -> Self {
-        promised!(I32s(_mm512_mask_loadu_epi32(rest.0, ((1u32 << n) - 1) as u16, p)))
+        promised!(I32x16(_mm512_mask_loadu_epi32(rest.0, ((1u32 << n) - 1) as u16, p)))
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut i32) {
@@ -161,23 +161,23 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn plus(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_add_epi32(self.0, b.0)))
+        on_vectors!(I32x16(_mm512_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn minus(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_sub_epi32(self.0, b.0)))
+        on_vectors!(I32x16(_mm512_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn times(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_mullo_epi32(self.0, b.0)))
+        on_vectors!(I32x16(_mm512_mullo_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn max(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_max_epi32(self.0, b.0)))
+        on_vectors!(I32x16(_mm512_max_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn min(self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_min_epi32(self.0, b.0)))
+        on_vectors!(I32x16(_mm512_min_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn negated(self) -> Self {
@@ -185,7 +185,7 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn abs(self) -> Self {
-        on_vectors!(I32s(_mm512_abs_epi32(self.0)))
+        on_vectors!(I32x16(_mm512_abs_epi32(self.0)))
     }
     #[inline(always)]
     fn sign(self) -> Self {
@@ -205,11 +205,11 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn select(m: u16, a: Self, b: Self) -> Self {
-        on_vectors!(I32s(_mm512_mask_blend_epi32(m, b.0, a.0)))
+        on_vectors!(I32x16(_mm512_mask_blend_epi32(m, b.0, a.0)))
     }
     #[inline(always)]
     fn truth(self, m: u16) -> Self {
-        on_vectors!(I32s(_mm512_maskz_mov_epi32(m, _mm512_set1_epi32(1))))
+        on_vectors!(I32x16(_mm512_maskz_mov_epi32(m, _mm512_set1_epi32(1))))
     }
     #[inline(always)]
     fn mask_bits(m: u16) -> u32 {
@@ -217,12 +217,12 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn fold_sum(self) -> i32 {
-        let (low, high) = super::avx2::I32s::halves(self.0);
+        let (low, high) = super::avx2::I32x8::halves(self.0);
         low.plus(high).fold_sum()
     }
     #[inline(always)]
     fn fold_max(self) -> i32 {
-        let (low, high) = super::avx2::I32s::halves(self.0);
+        let (low, high) = super::avx2::I32x8::halves(self.0);
         low.max(high).fold_max()
     }
     #[inline(always)]
@@ -278,21 +278,21 @@ unsafe fn as_is(x: __m512) -> __m512 {
     x
 }
 
-each16!(each_f32, F32s, as_is, as_is);
-each16!(each_i32, I32s, _mm512_castsi512_ps, _mm512_castps_si512);
+each16!(each_f32, F32x16, as_is, as_is);
+each16!(each_i32, I32x16, _mm512_castsi512_ps, _mm512_castps_si512);
 
 /// The same tree for 8 rows of 8 lanes.
 ///
 /// # Safety
 /// As for `Num::fold_each`.
 #[inline(always)]
-unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
+unsafe fn each_f64<F: Fold<F64x8>>(rows: *const F64x8) -> F64x8 {
     #[inline(always)]
-    fn two<F: Fold<F64s>>(a: __m512d, b: __m512d) -> __m512d {
-        F::two(F64s(a), F64s(b)).0
+    fn two<F: Fold<F64x8>>(a: __m512d, b: __m512d) -> __m512d {
+        F::two(F64x8(a), F64x8(b)).0
     }
     #[inline(always)]
-    unsafe fn quad<F: Fold<F64s>>(rows: *const F64s) -> __m512d {
+    unsafe fn quad<F: Fold<F64x8>>(rows: *const F64x8) -> __m512d {
         promised!({
             let ab = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows).0, (*rows.add(2)).0);
             let cd = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows.add(4)).0, (*rows.add(6)).0);
@@ -301,97 +301,97 @@ unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
     }
     promised!({
         let (a, b) = (quad::<F>(rows), quad::<F>(rows.add(1)));
-        F64s(two::<F>(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)))
+        F64x8(two::<F>(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)))
     })
 }
 
-impl Words for Bits {
-    type F64 = F64s;
-    type F32 = F32s;
+impl Words for U64x8 {
+    type F64 = F64x8;
+    type F32 = F32x16;
     const LANES: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: u64) -> Self {
-        promised!(Bits(_mm512_set1_epi64(x as i64)))
+        promised!(U64x8(_mm512_set1_epi64(x as i64)))
     }
     #[inline(always)]
     fn iota(self) -> Self {
-        on_vectors!(Bits(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)))
+        on_vectors!(U64x8(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)))
     }
     #[inline(always)]
     fn add64(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_add_epi64(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_add_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn sub64(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_sub_epi64(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_sub_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn add32(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_add_epi32(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn sub32(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_sub_epi32(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn mul_low(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_mul_epu32(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_mul_epu32(self.0, b.0)))
     }
     #[inline(always)]
     fn xor(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_xor_si512(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_xor_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn and(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_and_si512(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_and_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn or(self, b: Self) -> Self {
-        on_vectors!(Bits(_mm512_or_si512(self.0, b.0)))
+        on_vectors!(U64x8(_mm512_or_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn shr64<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm512_srli_epi64::<N>(self.0)))
+        on_vectors!(U64x8(_mm512_srli_epi64::<N>(self.0)))
     }
     #[inline(always)]
     fn shl64<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm512_slli_epi64::<N>(self.0)))
+        on_vectors!(U64x8(_mm512_slli_epi64::<N>(self.0)))
     }
     #[inline(always)]
     fn shr32<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm512_srli_epi32::<N>(self.0)))
+        on_vectors!(U64x8(_mm512_srli_epi32::<N>(self.0)))
     }
     #[inline(always)]
     fn shl32<const N: u32>(self) -> Self {
-        on_vectors!(Bits(_mm512_slli_epi32::<N>(self.0)))
+        on_vectors!(U64x8(_mm512_slli_epi32::<N>(self.0)))
     }
     #[inline(always)]
-    fn as_f64(self) -> F64s {
-        on_vectors!(F64s(_mm512_castsi512_pd(self.0)))
+    fn as_f64(self) -> F64x8 {
+        on_vectors!(F64x8(_mm512_castsi512_pd(self.0)))
     }
     #[inline(always)]
-    fn from_f64(x: F64s) -> Self {
-        on_vectors!(Bits(_mm512_castpd_si512(x.0)))
+    fn from_f64(x: F64x8) -> Self {
+        on_vectors!(U64x8(_mm512_castpd_si512(x.0)))
     }
     #[inline(always)]
-    fn as_f32(self) -> F32s {
-        on_vectors!(F32s(_mm512_castsi512_ps(self.0)))
+    fn as_f32(self) -> F32x16 {
+        on_vectors!(F32x16(_mm512_castsi512_ps(self.0)))
     }
     #[inline(always)]
-    fn from_f32(x: F32s) -> Self {
-        on_vectors!(Bits(_mm512_castps_si512(x.0)))
+    fn from_f32(x: F32x16) -> Self {
+        on_vectors!(U64x8(_mm512_castps_si512(x.0)))
     }
     #[inline(always)]
-    fn to_f32(self) -> F32s {
-        on_vectors!(F32s(_mm512_cvtepi32_ps(self.0)))
+    fn to_f32(self) -> F32x16 {
+        on_vectors!(F32x16(_mm512_cvtepi32_ps(self.0)))
     }
     #[inline(always)]
     fn interleave64(self, b: Self) -> (Self, Self) {
         on_vectors!({
             let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
             let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-            (Bits(_mm512_permutex2var_epi64(self.0, low, b.0)), Bits(_mm512_permutex2var_epi64(self.0, high, b.0)))
+            (U64x8(_mm512_permutex2var_epi64(self.0, low, b.0)), U64x8(_mm512_permutex2var_epi64(self.0, high, b.0)))
         })
     }
     #[inline(always)]
@@ -399,7 +399,7 @@ impl Words for Bits {
         on_vectors!({
             let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
             let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
-            (Bits(_mm512_permutex2var_epi32(self.0, low, b.0)), Bits(_mm512_permutex2var_epi32(self.0, high, b.0)))
+            (U64x8(_mm512_permutex2var_epi32(self.0, low, b.0)), U64x8(_mm512_permutex2var_epi32(self.0, high, b.0)))
         })
     }
 }

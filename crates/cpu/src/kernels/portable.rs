@@ -5,11 +5,11 @@ use super::rows::Fold;
 use super::simd::{Float, Num, Widen};
 
 /// 1 × f32.
-pub(crate) type F32s = f32;
+pub(crate) type F32x1 = f32;
 /// 1 × f64.
-pub(crate) type F64s = f64;
+pub(crate) type F64x1 = f64;
 /// 1 × i32.
-pub(crate) type I32s = i32;
+pub(crate) type I32x1 = i32;
 
 /// A truth value with the bit operators of the trait is `bool` itself.
 macro_rules! shared {

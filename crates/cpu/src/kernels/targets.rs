@@ -69,7 +69,12 @@ macro_rules! inlined {
 /// Makes a module with the wrappers and tables of one instruction set, from its vector types, narrower ones for short
 /// rows, and the number of registers of 32-bit and 64-bit elements in 64 bytes.
 macro_rules! target {
-    ($name:ident, $doc:literal, $(#[$feature:meta])*, $own:ident, $narrower:ident, $k32:literal, $k64:literal) => {
+    (
+        $name:ident, $doc:literal, $(#[$feature:meta])*,
+        $own:ident::{$f32:ident, $f64:ident, $i32:ident},
+        $narrower:ident::{$short_f32:ident, $short_f64:ident, $short_i32:ident},
+        $k32:literal, $k64:literal
+    ) => {
         #[doc = $doc]
         pub(crate) mod $name {
             use super::super::maps::{self, Binary, Ternary, Unary};
@@ -77,7 +82,7 @@ macro_rules! target {
             use super::super::rows::{self, Fold};
             use super::super::simd::Num;
             use super::super::$narrower as narrower;
-            use super::super::$own::{F32s as F32, F64s as F64, I32s as I32};
+            use super::super::$own::{$f32 as F32, $f64 as F64, $i32 as I32};
             use super::super::math::{basic, erf, exp, log, pow, trig};
             use super::super::scalar_loop;
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};
@@ -255,7 +260,12 @@ macro_rules! target {
             }
 
             pub(crate) fn repeat(dtype: DType) -> RowsFn {
-                by_type!(dtype, repeats::<F32, narrower::F32s>, repeats::<F64, narrower::F64s>, repeats::<I32, narrower::I32s>)
+                by_type!(
+                    dtype,
+                    repeats::<F32, narrower::$short_f32>,
+                    repeats::<F64, narrower::$short_f64>,
+                    repeats::<I32, narrower::$short_i32>
+                )
             }
 
             pub(crate) fn iota(dtype: DType) -> IotaFn {
@@ -308,11 +318,27 @@ target!(
     wide,
     "AVX-512.",
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")],
-    avx512,
-    avx2,
+    avx512::{F32x16, F64x8, I32x16},
+    avx2::{F32x8, F64x4, I32x8},
     1,
     1
 );
 #[cfg(target_arch = "x86_64")]
-target!(middle, "AVX2 with FMA.", #[target_feature(enable = "avx2,fma")], avx2, avx2, 2, 2);
-target!(plain, "Any machine.",, portable, portable, 16, 8);
+target!(
+    middle,
+    "AVX2 with FMA.",
+    #[target_feature(enable = "avx2,fma")],
+    avx2::{F32x8, F64x4, I32x8},
+    avx2::{F32x8, F64x4, I32x8},
+    2,
+    2
+);
+target!(
+    plain,
+    "Any machine.",
+    ,
+    portable::{F32x1, F64x1, I32x1},
+    portable::{F32x1, F64x1, I32x1},
+    16,
+    8
+);

@@ -228,12 +228,8 @@ fn finish(
         code.lanes(sums, format!("{result} = s{number}[j];"));
         code.line("}");
     }
-    let (blocks, block) = if beside {
-        (kept.div_ceil(side * lanes), BLOCK)
-    } else {
-        (kept.div_ceil(SHARED_BLOCK / threads), SHARED_BLOCK)
-    };
-    (code, [blocks, parts], block)
+    let per_block = if beside { side * lanes } else { SHARED_BLOCK / threads };
+    (code, [kept.div_ceil(per_block), parts], if beside { BLOCK } else { SHARED_BLOCK })
 }
 
 #[cfg(test)]
