@@ -28,12 +28,18 @@ pub(crate) const H200: CostModel = CostModel {
     // A network has thousands of such values, most of them scalars.
     no_alias_bytes: 32 << 10,
     min_copy_bytes: 32 << 10,
+    // One block for each of most multiprocessors (decision 024).
+    max_fused_blocks: 128,
+    // Decisions 021 and 022.
+    max_rotating_bytes: 384 << 20,
+    max_copied_bytes: 64 << 20,
+    max_stage_bytes: 256 << 20,
     min_scaled_side: Some(MIN_COPIED_SIDE),
     recomputes_masks: true,
 };
 
-/// Returns an NVIDIA GPU as planning sees it. With cuDNN, images have channels last, and convolutions in `Bf16` may read
-/// two bytes per element. Attention is one kernel if blocks have enough shared memory for it.
+/// Returns an NVIDIA GPU as planning sees it. With cuDNN, images have channels last, and convolutions in `Bf16` may
+/// read two bytes per element. Attention is one kernel if blocks have enough shared memory for it.
 pub fn gpu_target(has_cudnn: bool, fuses_attention: bool) -> Target {
     Target {
         can: Capabilities {

@@ -34,13 +34,23 @@ pub struct CostModel {
     /// Values of at most this many bytes never share memory, so that no group waits for it. 0 if groups run one after
     /// the other.
     pub no_alias_bytes: usize,
-    /// Copies of more bytes are as fast by the machine's copy engine as by a kernel, which can share a launch with others.
+    /// Copies of more bytes are as fast by the machine's copy engine as by a kernel, which can share a launch with
+    /// others.
     pub min_copy_bytes: usize,
+    /// Equal kernels share a launch if each has at most this many blocks: larger ones take longer than their launch.
+    pub max_fused_blocks: u32,
+    /// Iterations overlap in several arenas if one arena has at most this many bytes: a larger step fills the machine by
+    /// itself.
+    pub max_rotating_bytes: usize,
+    /// The maximum bytes of carried inputs updated in place, if a step of such a loop can fail: it works on copies.
+    pub max_copied_bytes: usize,
+    /// Two stages of a loop may need half as much memory again as sequential steps, or this many bytes more.
+    pub max_stage_bytes: usize,
     /// The smallest m, n and k for which a `Tf32` product gains more from fp16 operands than scaling them costs; `None`
     /// if fp16 products are not faster.
     pub min_scaled_side: Option<usize>,
-    /// Whether comparisons with a constant are computed again for each reader: the mask of a ReLU is then not stored from
-    /// the forward pass to the backward pass.
+    /// Whether comparisons with a constant are computed again for each reader: the mask of a ReLU is then not stored
+    /// from the forward pass to the backward pass.
     pub recomputes_masks: bool,
 }
 
@@ -61,12 +71,16 @@ impl CostModel {
         reuse_distance: 0,
         no_alias_bytes: 0,
         min_copy_bytes: 0,
+        max_fused_blocks: 0,
+        max_rotating_bytes: 0,
+        max_copied_bytes: 0,
+        max_stage_bytes: 0,
         min_scaled_side: None,
         recomputes_masks: true,
     };
 
-    /// Returns the estimated seconds of a group with this many multiplications and bytes: it takes as long as the slower
-    /// of the two, after its launch.
+    /// Returns the estimated seconds of a group with this many multiplications and bytes: it takes as long as the
+    /// slower of the two, after its launch.
     pub fn seconds(&self, multiplications: usize, bytes: usize) -> f64 {
         let (compute, memory) =
             (2.0 * multiplications as f64 / self.flops_per_second, bytes as f64 / self.bytes_per_second);
@@ -93,8 +107,8 @@ impl CostModel {
         (self.load_bytes / storage.size()).max(1)
     }
 
-    /// Returns the most elements of a row that a loop gathers itself: one wide load of 16-bit elements, or two of 32-bit
-    /// ones.
+    /// Returns the most elements of a row that a loop gathers itself: one wide load of 16-bit elements, or two of
+    /// 32-bit ones.
     pub(crate) fn max_gathered_row(&self) -> usize {
         self.lanes(StorageType::Bf16)
     }

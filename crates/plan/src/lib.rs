@@ -12,8 +12,8 @@
 //! 4. *Memory*: given the workspace of each group, [`Schedule::lay_out`] assigns an address to every value, a
 //!    [`MemoryMap`].
 //!
-//! An [`Interpreter`] runs a schedule with its memory map, for any target and on any machine. The conformance suite runs
-//! by it, so that rules which only a GPU enables are tested without one.
+//! An [`Interpreter`] runs a schedule with its memory map, for any target and on any machine. The conformance suite
+//! runs by it, so that rules which only a GPU enables are tested without one.
 //!
 //! ```
 //! use bilevel_graph::{DType, Graph, Program};
@@ -54,6 +54,7 @@ pub use crate::internal_error::{expect, internal_error};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
 pub use crate::ir::index_dims::IndexDims;
 pub use crate::ir::interpret::Interpreter;
+pub use crate::ir::interpret::overlap::Overlap;
 pub use crate::ir::lowered::LoweredProgram;
 pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
 pub use crate::ir::snapshot::Snapshot;
@@ -64,6 +65,7 @@ pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 pub use crate::pipeline::{PASSES, Pass, Pipeline, Rule};
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;
+pub use memory::rotating_copies::RotatingCopies;
 pub use memory::{MemoryMap, Place, Region};
 pub use schedule::Schedule;
 pub use target::{Capabilities, EpilogueRule, GemmGemmRule, RULES, Target};

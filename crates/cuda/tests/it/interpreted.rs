@@ -2,9 +2,9 @@
 
 use crate::gpu::{affine, agrees_on_affine_epilogues};
 use bilevel_cuda::gpu_target;
-use bilevel_graph::conformance::{agree, cases, check_all, long_products, outputs};
-use bilevel_graph::{DType, Graph, Program, Result};
-use bilevel_plan::{Interpreter, Kind, Schedule, StorageType};
+use bilevel_graph::conformance::{Case, agree, cases, check_all, long_products, outputs};
+use bilevel_graph::{DType, Executor, Graph, Program, Result};
+use bilevel_plan::{Interpreter, Kind, Overlap, Schedule, StorageType};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -41,6 +41,33 @@ fn schedules_for_a_gpu_pass_the_whole_conformance_suite_by_the_interpreter() {
     let found = FOUND.each_ref().map(|count| count.load(Relaxed));
     println!("programs with fused attention, fetches, sums of pads and two bytes: {found:?}");
     assert!(found.iter().all(|&count| count > 0), "{found:?}");
+}
+
+/// As the reference computes them, and, for more steps than there are arenas, with the bits of single steps.
+#[test]
+fn loops_in_the_memory_of_software_pipelines_pass_the_conformance_suite_by_the_interpreter() {
+    // Few loops have stages, and most can rotate.
+    for (overlap, every) in [(Overlap::Iterations, 4), (Overlap::Stages, 1)] {
+        let (start, interpreter) = (Instant::now(), Interpreter::of(planned).overlapping(overlap));
+        let (mut count, mut programs, mut failures) = (0, 0, vec![]);
+        for case in cases(0..1).unwrap().into_iter().step_by(every) {
+            interpreter.compile(&case.program).unwrap();
+            if interpreter.overlapped() == count {
+                continue;
+            }
+            failures.extend(case.check(&interpreter).err());
+            let longer = Case { steps: 9, ..case };
+            // Some read a row for each step, of which there are fewer.
+            if outputs(&Interpreter::of(planned), &longer.program, &longer.inputs, longer.steps).is_ok() {
+                failures.extend(longer.run(&interpreter).err());
+            }
+            count = interpreter.overlapped();
+            programs += 1;
+        }
+        println!("{overlap:?}: {programs} loops overlap, {:.1} s", start.elapsed().as_secs_f64());
+        assert!(failures.is_empty(), "{}", failures.iter().map(|f| format!("{f}\n")).collect::<String>());
+        assert!(programs > 0);
+    }
 }
 
 #[test]

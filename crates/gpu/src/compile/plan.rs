@@ -164,7 +164,7 @@ impl<'a, B: Backend> Draft<'a, B> {
             return Ok(None);
         }
         let map = schedule.lay_out_pipelined(&self.workspaces)?;
-        if !SoftwarePipeline::<B::Call>::fits_rotating(&map) {
+        if !SoftwarePipeline::<B::Call>::fits_rotating(costs, &map) {
             return Ok(None);
         }
         let segments = self.segments(&map, None)?;
@@ -188,7 +188,7 @@ impl<'a, B: Backend> Draft<'a, B> {
         let Draft { schedule, costs, checks, workspaces, .. } = self;
         let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(schedule)) else { return Ok(None) };
         let map = schedule.lay_out_in_stages(workspaces, &late)?;
-        if !SoftwarePipeline::<B::Call>::fits_in_stages(&schedule.lay_out(workspaces)?, &map) {
+        if !SoftwarePipeline::<B::Call>::fits_in_stages(costs, &schedule.lay_out(workspaces)?, &map) {
             return Ok(None);
         }
         let segments = self.segments(&map, Some(&late))?;

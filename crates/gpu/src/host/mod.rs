@@ -19,6 +19,10 @@ pub const COSTS: CostModel = CostModel {
     reuse_distance: 2,
     no_alias_bytes: 64,
     min_copy_bytes: 32 << 10,
+    max_fused_blocks: 128,
+    max_rotating_bytes: 384 << 20,
+    max_copied_bytes: 64 << 20,
+    max_stage_bytes: 256 << 20,
     remat_min_bytes: Some(1 << 20),
     ..CostModel::PLAIN
 };

@@ -12,10 +12,8 @@ use bilevel_plan::CostModel;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// The maximum number of blocks of a fused kernel: larger ones take longer than their launch. Unlimited if the graph is
-/// wide, as in the update of all hyperparameters.
-const MAX_FUSED_BLOCKS: u32 = 128;
-/// The graph is wide if all steps on all streams take this many times as long as the critical path.
+/// The graph is wide if all steps on all streams take this many times as long as the critical path. Then kernels of any
+/// size are fused, as in the update of all hyperparameters.
 const MIN_WIDE_RATIO: f64 = 2.0;
 /// The maximum number of kernel arguments. Old drivers accept 4096 bytes, and each argument takes eight.
 const MAX_ARGUMENTS: usize = 480;
@@ -36,7 +34,9 @@ pub fn fuse_horizontally<C: LibraryCall>(costs: &CostModel, steps: Vec<Step<C>>)
     let mut order = FusionGraph::new(costs, &steps);
     let any = order.is_wide();
     for mut class in classes {
-        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= MAX_FUSED_BLOCKS));
+        class.retain(|&number| {
+            any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= costs.max_fused_blocks)
+        });
         let mut left = class;
         while left.len() > 1 {
             let all = order.gather(&left, most(&steps[left[0]]));

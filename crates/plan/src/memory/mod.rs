@@ -3,6 +3,7 @@
 pub(crate) mod alias_policy;
 pub(crate) mod arena;
 pub(crate) mod concat_in_place;
+pub(crate) mod rotating_copies;
 
 use crate::cost_model::CostModel;
 use crate::fuse::group::Role;

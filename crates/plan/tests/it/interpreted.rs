@@ -1,8 +1,9 @@
-//! The whole conformance suite by the interpreter, for targets that ask for nothing, for everything, and for random parts of it.
+//! The whole conformance suite by the interpreter, for targets that ask for nothing, for everything, and for random
+//! parts of it.
 
 use bilevel_graph::conformance::{Case, agree, cases, check_all, outputs};
-use bilevel_graph::{Array, Program, Result};
-use bilevel_plan::{Capabilities, CostModel, Interpreter, PASSES, Pipeline, RULES, Schedule, Target};
+use bilevel_graph::{Array, Executor, Program, Result};
+use bilevel_plan::{Capabilities, CostModel, Interpreter, Overlap, PASSES, Pipeline, RULES, Schedule, Target};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -61,12 +62,14 @@ fn suite() -> &'static [(Case, Vec<Array>)] {
     })
 }
 
-/// How many times as many random programs and targets as usual: the environment variable `SEEDS`, as for the tests of executors.
+/// How many times as many random programs and targets as usual: the environment variable `SEEDS`, as for the tests of
+/// executors.
 fn times() -> u64 {
     std::env::var("SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// Runs the cases that are chosen once and compares them with the reference; prints how many there are and how long they take.
+/// Runs the cases that are chosen once and compares them with the reference; prints how many there are and how long
+/// they take.
 #[track_caller]
 fn check(
     name: &str,
@@ -125,5 +128,33 @@ fn whatever_pass_or_rule_is_switched_off_the_suite_passes() {
     for name in passes.chain(RULES.iter().map(|rule| rule.name)) {
         let pipeline = Pipeline::new().without(name).unwrap();
         check(&format!("without {name}"), is_quick, move |program| pipeline.run(program, &everything()));
+    }
+}
+
+/// In the memory of a software pipeline: as the reference computes them, and, for more steps than there are arenas,
+/// with the bits of single steps.
+#[test]
+fn overlapping_iterations_pass_the_suite_with_the_bits_of_single_steps() {
+    for (overlap, bits, every) in [(Overlap::Iterations, 0, 3), (Overlap::Stages, 0x1c3fff, 1)] {
+        let start = Instant::now();
+        let interpreter = Interpreter::new(wishes(bits)).overlapping(overlap);
+        let (mut count, mut programs, mut failures) = (0, 0, vec![]);
+        for (case, _) in suite().iter().filter(|(case, _)| is_quick(case)).step_by(every) {
+            interpreter.compile(&case.program).unwrap();
+            if interpreter.overlapped() == count {
+                continue;
+            }
+            failures.extend(case.check(&interpreter).err());
+            let longer = Case { steps: 9, ..case.clone() };
+            // Some read a row for each step, of which there are fewer.
+            if outputs(&Interpreter::new(wishes(bits)), &longer.program, &longer.inputs, longer.steps).is_ok() {
+                failures.extend(longer.run(&interpreter).err());
+            }
+            count = interpreter.overlapped();
+            programs += 1;
+        }
+        println!("{overlap:?} of {bits:x}: {programs} loops overlap, {:.1} s", start.elapsed().as_secs_f64());
+        assert!(failures.is_empty(), "{}", failures.iter().map(|f| format!("{f}\n")).collect::<String>());
+        assert!(programs > 0);
     }
 }

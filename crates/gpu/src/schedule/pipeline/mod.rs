@@ -6,8 +6,8 @@
 //!
 //!   θ₀ → step 0 → θ₁ → step 1 → θ₂ → …
 //!
-//! Two stages, one copy: no other carried value depends on the late stage, so it overlaps with the next early stage. Each
-//! stage has separate memory for its own values; dependencies through shared values are tracked.
+//! Two stages, one copy: no other carried value depends on the late stage, so it overlaps with the next early stage.
+//! Each stage has separate memory for its own values; dependencies through shared values are tracked.
 //!
 //!   early 0 → early 1 → early 2 → …
 //!        ↘ late 0 ↘ late 1 ↘ …
@@ -18,7 +18,7 @@ mod rotation;
 
 use crate::compile::step::{LibraryCall, Step};
 use crate::compile::workspace::ALIGN;
-use crate::schedule::pipeline::rotation::{Rotation, arena_of};
+use crate::schedule::pipeline::rotation::Rotation;
 use crate::schedule::streams::{
     STREAMS, StreamSlot, cost, dependencies, dependencies_in_sets, place_events, streams_of,
 };
@@ -31,15 +31,12 @@ pub use crate::schedule::pipeline::rotation::{MAX_PIPELINE_STEPS, PIPELINE_STREA
 /// The minimum share of each of two stages in the time of a step, by estimated costs, for which the extra memory pays.
 const MIN_STAGE_SHARE: f64 = 0.25;
 
-/// Two stages may need half as much memory again as sequential steps, or this many bytes more.
-const MAX_EXTRA_BYTES: usize = 256 << 20;
-
 /// A loop whose iterations overlap.
 pub struct SoftwarePipeline<C> {
     overlap: Overlap<C>,
     costs: CostModel,
-    /// The address of the step number; and those of the pipeline's own numbers: of all iterations of a window, or of the
-    /// late stage.
+    /// The address of the step number; and those of the pipeline's own numbers: of all iterations of a window, or of
+    /// the late stage.
     pub counter: Option<(Place, Place)>,
     /// Bytes of the arena, and of persistent memory with the pipeline's own numbers.
     pub arena_bytes: usize,
@@ -114,10 +111,10 @@ struct StageOf {
 impl<C: LibraryCall> SoftwarePipeline<C> {
     /// Returns true if two stages need little more memory than sequential steps, and no other persistent value is
     /// written by both.
-    pub fn fits_in_stages(sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
+    pub fn fits_in_stages(costs: &CostModel, sequential: &MemoryMap, in_stages: &MemoryMap) -> bool {
         let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
         let more = bytes(in_stages).saturating_sub(bytes(sequential));
-        in_stages.amax_words[1].is_none() && more <= (bytes(sequential) / 2).max(MAX_EXTRA_BYTES)
+        in_stages.amax_words[1].is_none() && more <= (bytes(sequential) / 2).max(costs.max_stage_bytes)
     }
 
     /// Builds the pipeline of the stages of a step; `None` if one of them is short.
@@ -157,12 +154,12 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
 
     /// Returns the additional bytes that iterations in flight need.
     pub fn extra_bytes(&self) -> usize {
-        self.rotation().map_or(0, |rotation| self.arena_bytes - rotation.arena_stride)
+        self.rotation().map_or(0, |rotation| self.arena_bytes - rotation.memory.arena_stride())
     }
 
     /// Returns the number of carried values that rotate, and of those that windows work on copies of.
     pub fn copies(&self) -> (usize, usize) {
-        self.rotation().map_or((0, 0), Rotation::copies)
+        self.rotation().map_or((0, 0), |rotation| rotation.memory.counts())
     }
 
     /// Returns true if a failed check leaves the carried inputs of a window as they were.
@@ -183,8 +180,8 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
         }
     }
 
-    /// Returns the pipeline's own steps by part, if it does not consist of those of the plan: first, carry-only, full and
-    /// last.
+    /// Returns the pipeline's own steps by part, if it does not consist of those of the plan: first, carry-only, full
+    /// and last.
     pub fn own_steps(&self) -> Option<[&[Step<C>]; 4]> {
         let rotation = self.rotation()?;
         Some([&rotation.first, rotation.carry_only.as_deref().unwrap_or(&[]), &rotation.full, &rotation.last])
@@ -234,7 +231,7 @@ impl<C: LibraryCall> SoftwarePipeline<C> {
                 match self.rotation() {
                     Some(rotation) => {
                         let of = (of.iteration, stages.len());
-                        let set = if urgent { 0 } else { 1 + arena_of(of) };
+                        let set = if urgent { 0 } else { 1 + rotation.memory.arena_of(of) };
                         put(part, rotation.step(&own[at], of, self.counter), STREAMS * set + stream, 0);
                     }
                     // The first set of streams has priority; of two stages neither should.

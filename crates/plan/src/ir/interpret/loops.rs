@@ -1,7 +1,8 @@
 //! The interpreter's loops: a few blocks of rows, or of elements if a loop has no rows, one after the other.
 //!
-//! For each block the members are computed in order from registers and memory, and then written. So a member may be written over memory that
-//! its own block is read from, and no other. Every second loop runs backwards: no result may depend on the order of blocks.
+//! For each block the members are computed in order from registers and memory, and then written. So a member may be
+//! written over memory that its own block is read from, and no other. Every second loop runs backwards: no result may
+//! depend on the order of blocks.
 
 use crate::fuse::affine_epilogue::AffineEpilogue;
 use crate::fuse::group::{Access, Domain, Role};

@@ -3,13 +3,16 @@
 //! All memory of a program is one array of bytes, laid out by [`Schedule::lay_out`]: kept values, the arena, then its
 //! inputs and outputs. Values that share a place, updates in place, storage in two bytes and products at hand are
 //! computed as the schedule says. Unwritten memory is NaN. So every feature of a [`Target`] can be tested without the
-//! machine: the interpreter is an [`Executor`].
+//! machine: the interpreter is an [`Executor`]. With [`Interpreter::overlapping`] it runs loops in the memory of a
+//! software pipeline.
 
 mod loops;
 mod ops;
+pub(crate) mod overlap;
 
 use crate::internal_error::internal_error;
 use crate::ir::interpret::ops::amax_exponent;
+use crate::ir::interpret::overlap::{Overlap, OverlappedLoop, wholes};
 use crate::ir::node::{CastForm, Elementwise, Operand};
 use crate::ir::storage_type::StorageType;
 use crate::ir::view::View;
@@ -20,6 +23,7 @@ use crate::target::Target;
 use bilevel_graph::{Bindings, Buffer, DType, Executor, HostBytes, Meta, Program, Reference, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How a program becomes a schedule.
 type Planner = dyn Fn(&Program) -> Result<Schedule> + Send + Sync;
@@ -41,6 +45,8 @@ type Planner = dyn Fn(&Program) -> Result<Schedule> + Send + Sync;
 #[derive(Clone)]
 pub struct Interpreter {
     planner: Arc<Planner>,
+    overlap: Option<Overlap>,
+    overlapped: Arc<AtomicUsize>,
 }
 
 impl Interpreter {
@@ -51,14 +57,40 @@ impl Interpreter {
 
     /// For programs planned in this way: with passes switched off, or rewritten before they are planned.
     pub fn of(planner: impl Fn(&Program) -> Result<Schedule> + Send + Sync + 'static) -> Self {
-        Interpreter { planner: Arc::new(planner) }
+        Interpreter { planner: Arc::new(planner), overlap: None, overlapped: Arc::default() }
+    }
+
+    /// The same with loops whose iterations overlap so, if their schedules allow it.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, Executor, Graph, Program};
+    /// use bilevel_plan::{Interpreter, Overlap, Target};
+    /// let g = Graph::new();
+    /// let (x, sum) = (g.input("x", [2], DType::F32), g.input("sum", [2], DType::F32));
+    /// // Each step reads the old x after the new one is known, so the next step begins in another arena.
+    /// let next = x.cumsum(0) * 0.5;
+    /// let program = Program::builder(&g).carry(x, next).carry(sum, sum + (next.cumsum(0) - x)).build()?;
+    /// let interpreter = Interpreter::new(Target::PLAIN).overlapping(Overlap::Iterations);
+    /// let mut run = interpreter.compile(&program)?;
+    /// assert_eq!(interpreter.overlapped(), 1);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn overlapping(self, overlap: Overlap) -> Self {
+        Interpreter { overlap: Some(overlap), ..self }
+    }
+
+    /// Returns how many of the programs compiled so far have a loop whose iterations overlap.
+    pub fn overlapped(&self) -> usize {
+        self.overlapped.load(Relaxed)
     }
 }
 
 impl Executor for Interpreter {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
         program.validate()?;
-        Ok(Box::new(InterpreterRun::new(program, (self.planner)(program)?)?))
+        let run = InterpreterRun::new(program, (self.planner)(program)?, self.overlap)?;
+        self.overlapped.fetch_add(usize::from(run.overlap.is_some()), Relaxed);
+        Ok(Box::new(run))
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
@@ -84,6 +116,12 @@ pub(crate) struct InterpreterRun {
     pub(crate) memory: Memory,
     /// By node: the carried nodes that it is written over.
     pub(crate) written_over: Vec<Vec<usize>>,
+    /// By node: the concatenations that it is computed in.
+    wholes: Vec<Vec<usize>>,
+    /// How iterations overlap, if they do.
+    pub(crate) overlap: Option<Arc<OverlappedLoop>>,
+    /// The iteration of a window that is at work, and how many the window has.
+    turn: Option<(usize, usize)>,
     /// The buffers, and their versions, that the prologue has run on.
     prologue_of: Option<Vec<(u64, u64)>>,
 }
@@ -124,9 +162,14 @@ impl Memory {
 }
 
 impl InterpreterRun {
-    fn new(program: &Program, schedule: Schedule) -> Result<Self> {
-        let map = schedule.lay_out(&vec![WORKSPACE; schedule.groups().len()])?;
-        Ok(Self::with(program, schedule, map))
+    fn new(program: &Program, schedule: Schedule, overlap: Option<Overlap>) -> Result<Self> {
+        let workspaces = vec![WORKSPACE; schedule.groups().len()];
+        let overlapped = overlap.map(|overlap| OverlappedLoop::lay_out(overlap, &schedule, &workspaces)).transpose()?;
+        let (map, overlap) = match overlapped.flatten() {
+            Some((map, looped)) => (map, Some(Arc::new(looped))),
+            None => (schedule.lay_out(&workspaces)?, None),
+        };
+        Ok(InterpreterRun { overlap, ..Self::with(program, schedule, map) })
     }
 
     /// A run of this schedule in this memory.
@@ -144,13 +187,22 @@ impl InterpreterRun {
             carry.next.at().into_iter().for_each(|(node, _)| written_over[node].push(carry.input));
         }
         let bindings = Bindings::new(program.clone());
-        InterpreterRun { bindings, schedule, map, memory, written_over, prologue_of: None }
+        let (wholes, overlap, turn) = (wholes(&schedule, &map), None, None);
+        InterpreterRun { bindings, schedule, map, memory, written_over, wholes, overlap, turn, prologue_of: None }
+    }
+
+    /// The byte at which a place begins in the iteration that is at work.
+    fn address(&self, place: Place) -> usize {
+        match (self.overlap.as_deref(), self.turn) {
+            (Some(OverlappedLoop::Iterations(copies)), Some(turn)) => self.memory.start(copies.place(place, turn)),
+            _ => self.memory.start(place),
+        }
     }
 
     /// The start of a node, and its storage type.
     pub(crate) fn place(&self, node: usize) -> Result<(usize, StorageType)> {
         let place = self.map.nodes[node].ok_or_else(|| internal_error("the memory of a value that is read"))?;
-        Ok((self.memory.start(place), self.schedule.nodes[node].storage))
+        Ok((self.address(place), self.schedule.nodes[node].storage))
     }
 
     /// The element at this position of a node's memory.
@@ -181,7 +233,7 @@ impl InterpreterRun {
         for like in std::iter::once(node).chain(self.written_over[node].iter().copied()) {
             let Some(place) = self.map.nodes[like] else { continue };
             let storage = self.schedule.nodes[like].storage;
-            let at = self.memory.start(place) + position * storage.size();
+            let at = self.address(place) + position * storage.size();
             storage.write(value, &mut self.memory.bytes[at..at + storage.size()]);
         }
     }
@@ -190,7 +242,7 @@ impl InterpreterRun {
     fn copy(&mut self, operand: &Operand, to: Place) -> Result<()> {
         let (node, view) = operand.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
         let storage = self.schedule.nodes[node].storage;
-        let (start, values) = (self.memory.start(to), self.view(node, view)?);
+        let (start, values) = (self.address(to), self.view(node, view)?);
         for (i, value) in values.into_iter().enumerate() {
             let at = start + i * storage.size();
             storage.write(value, &mut self.memory.bytes[at..at + storage.size()]);
@@ -198,24 +250,17 @@ impl InterpreterRun {
         Ok(())
     }
 
-    /// Runs these groups; those of nodes that only outputs need are left out unless this is the last step.
-    fn run_groups(&mut self, groups: Range<usize>, last: bool) -> Result<()> {
-        for g in groups {
-            if let Some(place) = self.map.workspaces[g] {
-                let start = self.memory.start(place);
-                self.memory.bytes[start..start + WORKSPACE].fill(UNWRITTEN);
-            }
-            match self.schedule.groups()[g].domain {
-                Some(domain) => self.run_loop(g, domain, last)?,
-                None => {
-                    let id = self.schedule.groups()[g].members[0];
-                    if last || self.schedule.in_every_step(id) {
-                        self.run_operation(id)?;
-                    }
-                }
-            }
+    /// Runs a group; nodes that only outputs need are left out unless this is the last step.
+    fn run_group(&mut self, g: usize, last: bool) -> Result<()> {
+        if let Some(place) = self.map.workspaces[g] {
+            let start = self.address(place);
+            self.memory.bytes[start..start + WORKSPACE].fill(UNWRITTEN);
         }
-        Ok(())
+        if let Some(domain) = self.schedule.groups()[g].domain {
+            return self.run_loop(g, domain, last);
+        }
+        let id = self.schedule.groups()[g].members[0];
+        if last || self.schedule.in_every_step(id) { self.run_operation(id) } else { Ok(()) }
     }
 
     /// Makes the carried casts of a run from its inputs.
@@ -253,7 +298,7 @@ impl InterpreterRun {
         if self.prologue_of.as_ref() != Some(&reads) {
             self.prologue_of = None;
             self.zero_powers(true);
-            self.run_groups(0..self.schedule.prologue, true)?;
+            (0..self.schedule.prologue).try_for_each(|group| self.run_group(group, true))?;
             self.prologue_of = Some(reads);
         }
         Ok(())
@@ -267,21 +312,41 @@ impl InterpreterRun {
         }
     }
 
+    /// Writes the number of the step.
+    fn count(&mut self, step: u32) {
+        if let Some(place) = self.map.counter {
+            let start = self.memory.start(place);
+            self.memory.bytes[start..start + 4].copy_from_slice(&step.to_ne_bytes());
+        }
+    }
+
+    /// Copies the next values that are not updated in place.
+    fn copy_carries(&mut self) -> Result<()> {
+        for carry in self.schedule.carries.clone().iter().filter(|carry| !carry.in_place) {
+            let to = self.map.nodes[carry.input].ok_or_else(|| internal_error("the memory of a carried input"))?;
+            self.copy(&carry.next, to)?;
+        }
+        Ok(())
+    }
+
+    /// Runs steps one after the other.
+    fn run_in_order(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
+        let (groups, last) = (self.schedule.groups().len(), steps.end - 1);
+        for step in steps {
+            self.count(step);
+            self.zero_powers(false);
+            (self.schedule.prologue..groups).try_for_each(|group| self.run_group(group, shows && step == last))?;
+            self.copy_carries()?;
+        }
+        Ok(())
+    }
+
     fn run_steps(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
         self.run_prologue()?;
         self.make_states()?;
-        let (groups, last) = (self.schedule.groups().len(), steps.end - 1);
-        for step in steps {
-            if let Some(place) = self.map.counter {
-                let start = self.memory.start(place);
-                self.memory.bytes[start..start + 4].copy_from_slice(&step.to_ne_bytes());
-            }
-            self.zero_powers(false);
-            self.run_groups(self.schedule.prologue..groups, shows && step == last)?;
-            for carry in self.schedule.carries.clone().iter().filter(|carry| !carry.in_place) {
-                let to = self.map.nodes[carry.input].ok_or_else(|| internal_error("the memory of a carried input"))?;
-                self.copy(&carry.next, to)?;
-            }
+        match self.overlap.clone() {
+            Some(looped) => self.run_overlapped(&looped, steps, shows)?,
+            None => self.run_in_order(steps, shows)?,
         }
         if shows {
             for number in self.map.outputs_to_copy.clone() {

@@ -1,5 +1,5 @@
-//! The interpreter's single operations: each reads its operands through their views, applies the reference's formula, and writes its result
-//! as its layout says.
+//! The interpreter's single operations: each reads its operands through their views, applies the reference's formula,
+//! and writes its result as its layout says.
 
 use crate::internal_error::internal_error;
 use crate::ir::dot_layout::DotLayout;

@@ -1,5 +1,6 @@
 //! Planted mistakes: each wrong rule is caught by the verifier, or by the interpreter beside the reference.
 
+mod overlaps;
 mod rewrites;
 
 use crate::fuse::group::Role;
@@ -65,7 +66,7 @@ impl Subject {
         Subject { target, ..self }
     }
 
-    /// True where a schedule in this memory computes what the reference does.
+    /// True if a schedule in this memory gives the reference's results.
     fn is_right(&self, schedule: Schedule, map: Option<MemoryMap>) -> bool {
         let map = map.unwrap_or_else(|| schedule.lay_out(&vec![WORKSPACE; schedule.groups().len()]).unwrap());
         let mut run = InterpreterRun::with(&self.program, schedule, map);
@@ -75,7 +76,8 @@ impl Subject {
         run.run(0..2).is_ok_and(|()| agree(&results(&run).unwrap(), &expected, &near).is_ok())
     }
 
-    /// Plants a mistake, and checks that it is found by this and, where the verifier finds nothing, that it is found at all.
+    /// Plants a mistake, and checks that it is found by this and, where the verifier finds nothing, that it is found at
+    /// all.
     #[track_caller]
     fn finds(&self, finder: FoundBy, plant: impl Fn(&mut Schedule)) {
         let planned = || Schedule::new(&self.program, &self.target).unwrap();
