@@ -19,9 +19,8 @@ pub(crate) fn single(
     heavy: Option<Heavy>,
 ) -> Result<StepKind> {
     let node = &schedule.nodes[id];
-    let dtype = node.dtype;
     let place = |node: usize| places.of(schedule, node);
-    let result = place(id)?;
+    let (dtype, result) = (node.dtype, place(id)?);
     let operands = node.operands.iter().map(|of| expect(of.at(), "the memory of an operand", node.location));
     let operands: Vec<(usize, &View)> = operands.collect::<Result<_>>()?;
     // First byte of every operand's view.

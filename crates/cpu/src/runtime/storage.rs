@@ -16,13 +16,13 @@ const _: () = assert!(ALIGN <= Elements::<u8>::ALIGNMENT);
 
 /// The memory of one buffer.
 pub(crate) struct CpuStorage {
-    memory: Memory,
+    memory: StorageBytes,
     bytes: usize,
     team: Arc<Team>,
 }
 
 /// Whose memory it is.
-enum Memory {
+enum StorageBytes {
     Own(Block),
     /// Only to be read.
     Adopted(Array),
@@ -32,7 +32,7 @@ impl CpuStorage {
     /// A buffer of zeros.
     pub fn buffer(meta: &Meta, team: &Arc<Team>) -> Result<Buffer> {
         let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
-        let storage = CpuStorage { memory: Memory::Own(Block::new(bytes)?), bytes, team: team.clone() };
+        let storage = CpuStorage { memory: StorageBytes::Own(Block::new(bytes)?), bytes, team: team.clone() };
         Ok(Buffer::new(meta.clone(), Box::new(storage)))
     }
 
@@ -43,7 +43,8 @@ impl CpuStorage {
             return None;
         }
         let meta = Meta { dtype: array.dtype(), shape: array.shape().to_vec() };
-        let storage = CpuStorage { bytes: bytes.len(), memory: Memory::Adopted(array.clone()), team: team.clone() };
+        let storage =
+            CpuStorage { bytes: bytes.len(), memory: StorageBytes::Adopted(array.clone()), team: team.clone() };
         Some(Buffer::read_only(meta, Box::new(storage)))
     }
 
@@ -55,8 +56,8 @@ impl CpuStorage {
     /// The first byte. Users of the pointer must hold the buffer; what is adopted cannot be held to write.
     pub fn start(&self) -> *mut u8 {
         match &self.memory {
-            Memory::Own(block) => block.start(),
-            Memory::Adopted(array) => array.bytes().as_ptr().cast_mut(),
+            StorageBytes::Own(block) => block.start(),
+            StorageBytes::Adopted(array) => array.bytes().as_ptr().cast_mut(),
         }
     }
 
