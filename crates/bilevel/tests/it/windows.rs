@@ -164,7 +164,7 @@ fn a_training_begins_anew_after_its_windows() {
 #[test]
 fn what_does_not_apply_or_fit_is_refused_with_a_reason() {
     let error = PES.applies(&Quadratic { start: true, ..Quadratic::default() }.problem()).unwrap_err();
-    assert!(error.to_string().contains("pes does not apply: it continues where the last window ended"), "{error}");
+    assert!(error.to_string().contains("pes does not apply: it continues from the last window"), "{error}");
     let refused = |method: &dyn Method| {
         let error = method.prepared_on(&Quadratic::default().problem(), &Cpu::with_threads(1)).err().unwrap();
         let Error::Setting { name, .. } = error else { panic!("{error}") };
