@@ -266,7 +266,7 @@ mod tests {
         a method that stores less (such as 'rmd' with method.storage=checkpoints), or another --device";
         let wanted = format!("this needs 12.5 GiB of memory at once and 1,024 bytes are free; {change}");
         assert_eq!(said(25 << 29, Some(1024)), wanted);
-        let wanted = format!("2048.0 GiB of memory are needed at once, more than there is in total; {change}");
+        let wanted = format!("this needs 2048.0 GiB of memory at once, more than there is in total; {change}");
         assert_eq!(said(2 << 40, None), wanted);
     }
 }
