@@ -29,7 +29,7 @@ use std::path::Path;
 /// assert_eq!(problem.load_theta(&path)?.slope, theta.slope);
 /// assert_eq!(load_arrays(&path)?.names(), ["offset", "slope"]);
 /// let error = problem.load_lambda(&path).unwrap_err().to_string();
-/// assert!(error.ends_with("; it is missing ''; it has 'offset', 'slope', which the problem does not have"), "{error}");
+/// assert!(error.ends_with("; it is missing its one array; it has 'offset', 'slope', which the problem does not have"), "{error}");
 /// # std::fs::remove_file(path).unwrap();
 /// # Ok::<(), bilevel::Error>(())
 /// ```

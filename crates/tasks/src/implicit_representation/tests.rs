@@ -314,7 +314,9 @@ fn scenes_are_read_from_folders_of_posed_views_in_the_size_asked_for() {
         assert_eq!(part.colours[12..15], [0.2, 0.4, 1.0]);
         assert_eq!(part.cameras[1].origin, [1.0, 0.0, 4.0]);
     }
-    assert!(refused(&of("two", 4), Some(&data)).contains("a scene with 3 views where 4 are asked for"));
+    assert!(
+        refused(&of("two", 4), Some(&data)).contains("a scene with 3 views instead of 4; set task.views to at most 3")
+    );
 
     // One scene alone is taken for two, by turns.
     write_scene(&data.join("one"), "transforms.json", 4);
