@@ -59,7 +59,7 @@ impl BatchNorm<Variable> {
     ///     .inner(|s, l, norm| (norm.forward(s.data("x"), Statistics::Tracked(s)) - l.0).square().sum_all())
     ///     .outer(|s, _, norm| norm.forward(s.data("x"), Statistics::Tracked(s)).square().sum_all())
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Rmd { steps: 1, ..Rmd::default() }).iterations(1).run()?;
+    /// let outcome = Driver::new(&problem, Rmd::default()).inner(InnerLoop::new(0.01, 1)).iterations(1).run()?;
     /// let found = [outcome.theta.running_mean, outcome.theta.running_var].map(|s| s.unwrap().item().unwrap());
     /// // A tenth of the way from 0 to 4, and from 1 to the unbiased variance, 2.
     /// assert!((found[0] - 0.4).abs() < 1e-12 && (found[1] - 1.1).abs() < 1e-12);
