@@ -1,6 +1,7 @@
 """What the tests share: 64-bit JAX, and the prices of missing frameworks."""
 
 import os
+import signal
 
 import pytest
 
@@ -13,6 +14,8 @@ else:
 
 
 def pytest_configure(config):
+    # A shell lets the programs that it runs in the background ignore Ctrl-C, which some tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if jax is None and os.environ.get("CI") == "true":
         pytest.exit("JAX is missing, and CI=true says that it must be there; install it with: pip install jax", 1)
 

@@ -217,6 +217,7 @@ def test_minibatches_noise_and_metrics():
 
 INTERRUPTED = """
 import os, signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
 import numpy as np, bilevel as bl
 problem = bl.problem({"l": np.zeros(())}, {"w": np.zeros(400)}, inner=lambda s, l, t: ((t["w"] - l["l"]) ** 2).sum(),
                      outer=lambda s, l, t: ((t["w"] - 1) ** 2).sum())
