@@ -162,7 +162,7 @@ fn iteration(count: usize) -> Result<Program> {
     Ok(builder.carry(lambda, lambda - step).carry(m, m1).carry(v, v1).build()?)
 }
 
-/// Prints the peak memory of every rank, if each has a part of so many numbers of λ, of θ and of each moment.
+/// Prints the peak memory of every rank, for this many numbers per rank of λ, of θ and of each moment.
 pub fn memory(count: usize, threads: usize) -> Result<()> {
     let together = Together::join(threads)?;
     let executor = together.executor(&STATE.map(|(name, _)| name));

@@ -239,7 +239,7 @@ impl Array {
         }
     }
 
-    /// The elements as 64-bit floats, without a copy if they are those of a vector that nobody shares.
+    /// The elements as 64-bit floats, without a copy if they are the only handle to a vector of them.
     pub fn into_f64(self) -> Vec<f64> {
         match self.data {
             Data::F64(v) => v.into_vec(),

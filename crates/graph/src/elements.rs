@@ -24,7 +24,7 @@ pub struct Elements<T: Copy> {
     memory: Arc<Memory<T>>,
 }
 
-/// The numbers, and who frees them.
+/// The numbers and the owner of their memory.
 struct Memory<T: Copy> {
     first: NonNull<T>,
     count: usize,
@@ -58,10 +58,10 @@ impl<T: Copy> Drop for Memory<T> {
 }
 
 impl<T: Copy> Elements<T> {
-    /// Bytes of which the address of memory that is allocated here is a multiple.
+    /// The alignment of allocated memory, in bytes.
     pub const ALIGNMENT: usize = 64;
 
-    /// Aligned memory for so many numbers, which `fill` writes; `None` if there is not as much.
+    /// Aligned memory for this many numbers, which `fill` writes; `None` if the allocation fails.
     fn allocated(count: usize, fill: impl FnOnce(*mut T)) -> Option<Self> {
         let layout = Layout::array::<T>(count).ok()?.align_to(Self::ALIGNMENT).ok()?;
         if layout.size() == 0 {
@@ -73,7 +73,7 @@ impl<T: Copy> Elements<T> {
         Some(Elements { memory: Arc::new(Memory { first, count, owner: Owner::Allocation(layout) }) })
     }
 
-    /// This number so many times; `None` if there is no memory for them.
+    /// This number, repeated this many times; `None` if the allocation fails.
     pub(crate) fn repeated(number: T, count: usize) -> Option<Self> {
         // SAFETY: the memory has room for `count` numbers.
         Self::allocated(count, |first| (0..count).for_each(|place| unsafe { first.add(place).write(number) }))
@@ -81,7 +81,7 @@ impl<T: Copy> Elements<T> {
 
     /// A copy in aligned memory.
     pub fn copied(numbers: &[T]) -> Self {
-        // SAFETY: the memory has room for as many numbers, and is nobody else's.
+        // SAFETY: the memory has room for as many numbers, and there is no other handle to it.
         let fill = |first: *mut T| unsafe { first.copy_from_nonoverlapping(numbers.as_ptr(), numbers.len()) };
         Self::allocated(numbers.len(), fill).unwrap_or_else(|| numbers.to_vec().into())
     }
@@ -100,7 +100,7 @@ impl<T: Copy> Elements<T> {
         !matches!(self.memory.owner, Owner::Vector(_)) && self.memory.first.addr().get().is_multiple_of(Self::ALIGNMENT)
     }
 
-    /// True if nobody else has a handle to the memory, and it is not another owner's.
+    /// True if this is the only handle to the memory, and it has no foreign owner.
     pub fn is_unique(&mut self) -> bool {
         Arc::get_mut(&mut self.memory).is_some_and(|memory| !matches!(memory.owner, Owner::Other(_)))
     }
@@ -115,7 +115,7 @@ impl<T: Copy> Elements<T> {
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), *count) }
     }
 
-    /// As a vector: the one that they were made of, if nobody shares it, else a copy.
+    /// As a vector: the original one if this is its only handle, else a copy.
     pub fn into_vec(self) -> Vec<T> {
         match Arc::try_unwrap(self.memory) {
             Ok(memory) if matches!(memory.owner, Owner::Vector(_)) => {
@@ -134,7 +134,7 @@ impl<T: Copy> Deref for Elements<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory holds `count` numbers for as long as it is there, and nobody changes what is shared.
+        // SAFETY: the memory holds `count` numbers for as long as it exists, and shared memory is never written.
         unsafe { std::slice::from_raw_parts(self.memory.first.as_ptr(), self.memory.count) }
     }
 }

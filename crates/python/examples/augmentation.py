@@ -15,7 +15,7 @@ row, column = np.meshgrid(np.arange(8.0), np.arange(8.0), indexing="ij")
 
 
 def moved(images, shift, turn):
-    """Each image shifted by so many pixels and turned by so many radians, by bilinear interpolation."""
+    """Each image, shifted by pixels and rotated by radians, with bilinear interpolation."""
     cos, sin = jnp.cos(turn)[:, None, None], jnp.sin(turn)[:, None, None]
     r, c = row - 3.5, column - 3.5
     from_row = cos * r - sin * c + 3.5 + shift[:, 0, None, None]

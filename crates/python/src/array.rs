@@ -1,4 +1,4 @@
-//! Arrays in and out, without a copy where nobody can notice.
+//! Arrays in and out, without a copy if it has no visible effect.
 //!
 //! NumPy's arrays of floats that are read-only, as JAX's are, are adopted: their memory is read where it is. Others are copied once. What comes
 //! out is NumPy's array of our own memory, aligned so that PyTorch and JAX take it over DLPack without a copy.

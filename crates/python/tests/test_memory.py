@@ -1,4 +1,4 @@
-"""Arrays go in and come out without a copy where nobody can notice, and memory of devices is refused."""
+"""Arrays go in and come out without a copy if it has no visible effect, and device memory is refused."""
 
 import importlib.util
 

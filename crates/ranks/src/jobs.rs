@@ -10,10 +10,10 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// Beats are at least this far apart.
-const SHORTEST: Duration = Duration::from_millis(2);
-/// And at most this far.
-const LONGEST: Duration = Duration::from_millis(200);
+/// The shortest pause between beats.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// The longest pause between beats.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Work that consists of independent jobs, numbered from 0.
 pub trait Jobs: Sync {
@@ -35,7 +35,7 @@ pub trait Jobs: Sync {
     fn between(&self) {}
 }
 
-/// Does all jobs on the ranks of a link, so many at a time on each, of which at least one does some. Returns when none is left or being
+/// Does all jobs on the ranks of a link, at most this many at a time on each; at least one rank does some. Returns when none is left or being
 /// done on any rank.
 ///
 /// ```
@@ -119,7 +119,7 @@ impl Desk {
 
 /// The beats of one rank, until there is nothing left to do.
 fn lead(link: &Link, count: usize, hands: usize, jobs: &dyn Jobs, desk: &Desk) -> Result<()> {
-    let (mut next, mut pause) = (0, SHORTEST);
+    let (mut next, mut pause) = (0, SHORTEST_PAUSE);
     loop {
         let open = desk.change(|state| state.open);
         let said = (open as u64) << 32 | ((hands - open.min(hands)) as u64) << 1 | u64::from(jobs.is_stopping());
@@ -154,7 +154,7 @@ fn lead(link: &Link, count: usize, hands: usize, jobs: &dyn Jobs, desk: &Desk) -
             return Ok(());
         }
         jobs.between();
-        pause = if next > before { SHORTEST } else { (pause * 3 / 2).min(LONGEST) };
+        pause = if next > before { SHORTEST_PAUSE } else { (pause * 3 / 2).min(LONGEST_PAUSE) };
         sleep(pause);
     }
 }

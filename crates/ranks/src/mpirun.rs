@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// `mpirun` with this program as each of so many ranks: as any user, on fewer cores than ranks if there are fewer.
+/// `mpirun` with this program on this many ranks: as any user, on fewer cores than ranks if there are fewer.
 /// `None` if there is no `mpirun`.
 pub fn mpirun(ranks: usize, program: impl AsRef<OsStr>) -> Option<Command> {
     let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

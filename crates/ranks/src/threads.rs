@@ -43,7 +43,7 @@ impl Threads {
         (0..ranks).map(|rank| Link::new(Threads { rank, size: ranks, hub: hub.clone() })).collect()
     }
 
-    /// Runs a function on so many ranks, each a thread with its link; returns their results, in the order of ranks.
+    /// Runs a function on this many ranks, each a thread with its link; returns their results, in the order of ranks.
     pub fn run<R: Send>(ranks: usize, work: impl Fn(Link) -> R + Sync) -> Vec<R> {
         let work = &work;
         std::thread::scope(|scope| {

@@ -112,7 +112,7 @@ impl Shares {
         }
     }
 
-    /// The bytes of each rank's parts, of which each has so many.
+    /// The bytes of each rank's parts, if each has this many.
     fn lengths(&self, link: &Link, size: usize) -> Vec<usize> {
         even_parts(self.parts, link.size()).iter().map(|parts| parts * size).collect()
     }

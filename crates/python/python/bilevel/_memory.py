@@ -4,7 +4,7 @@ import numpy as np
 
 from .errors import DeviceError
 
-#: Bytes of which the address of memory is a multiple where the engine, PyTorch and JAX take it without a copy.
+#: The alignment in bytes at which the engine, PyTorch and JAX use memory without a copy.
 ALIGNMENT = 64
 #: The names of DLPack's kinds of devices.
 _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA, managed", 14: "oneAPI"}

@@ -19,7 +19,7 @@ pub(crate) struct Analysis {
     pub places: Vec<Placement>,
 }
 
-/// Plans the partition of a program over so many ranks. Every rank has only a part of some inputs, by node.
+/// Plans the partition of a program over this many ranks. Every rank has only a part of some inputs, by node.
 pub(crate) fn analyse(program: &Program, ranks: usize, owned: &[Placement]) -> Analysis {
     let mut summed = vec![false; program.nodes.len()];
     loop {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A processor that counts the steps of its programs, and sets a signal after so many.
+/// A processor that counts the steps of its programs, and sets a signal after this many.
 #[derive(Clone)]
 struct Counting {
     cpu: Cpu,

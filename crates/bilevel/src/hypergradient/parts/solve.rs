@@ -145,7 +145,7 @@ impl ConjugateGradients {
         self.solve_to(point, start, (0.0, self.sweeps))
     }
 
-    /// As [`solve`](Self::solve), until ‖f_θ − A·q‖ is at most this tolerance, which is checked once in so many sweeps.
+    /// As [`solve`](Self::solve), until ‖f_θ − A·q‖ is at most this tolerance; the norm is checked once per this many sweeps.
     /// The sweeps continue as if they were made at once: q, r and p are kept.
     pub fn solve_to(
         &mut self,

@@ -435,7 +435,7 @@ fn in_use(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     Ok(())
 }
 
-/// Elements that an executor may leave where they are: a run reads them as it reads any others, and nobody can change them.
+/// Elements that an executor may use in place: a run only reads them, and they never change.
 fn adopted(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     // Aligned, so that an executor can work in their memory, and not.
     for (case, mut array) in

@@ -2,7 +2,7 @@
 //!
 //! 599 training digits have labels, of which exactly half are wrong; 100 digits have labels that are known to be right; 599 test digits are
 //! used for the scores alone. Labels are wrong in two ways: each digit is always mistaken for the same other digit, which differs from split
-//! to split and which nobody knows, or each wrong label is any of the nine others. Every way selects some of the doubtful labels; a linear
+//! to split, which is unknown, or each wrong label is any of the nine others. Every way selects some of the doubtful labels; a linear
 //! classifier is then trained on these and the clean ones, from weights 0, and tested.
 
 mod classifier;
