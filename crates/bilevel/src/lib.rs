@@ -142,8 +142,8 @@ pub mod methods {
     pub use crate::hypergradient::chains::Chains;
     pub use crate::hypergradient::claims;
     pub use crate::hypergradient::loop_use::{Descent, LoopUse, Noise, Output};
-    pub use crate::hypergradient::methods::fg2u::Directions;
-    pub use crate::hypergradient::methods::rmd::{PreparedRmd, Storage};
+    pub use crate::hypergradient::methods::unrolled::fg2u::Directions;
+    pub use crate::hypergradient::methods::unrolled::rmd::{PreparedRmd, Storage};
     pub use crate::hypergradient::parts::combination::{Combination, Fall, NamedCombination, Solver, Tolerance};
     pub use crate::hypergradient::parts::implicit::CurvatureProduct;
     pub use crate::hypergradient::paths::Path;

@@ -140,7 +140,7 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
         }
         Some(Command::Tour) => {
             let bold = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            tour::tour(&mut tour::Page::new(&mut out, bold))
+            tour::tour(&mut tour::TourPage::new(&mut out, bold))
         }
     }
 }

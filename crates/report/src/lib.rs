@@ -20,33 +20,22 @@
 
 #![forbid(unsafe_code)]
 
+mod axis;
 mod checksum;
-mod colour;
 mod error;
-mod escape;
 pub mod events;
 mod file_stem;
-mod font;
 mod number;
-mod photographs;
+mod page;
 mod pictures;
-mod pictures_draw;
 mod plot;
-mod plot_draw;
-mod raster;
-mod report;
-mod scale;
 mod scene;
-mod svg;
-mod table;
-mod thin;
-mod ticks;
 
 pub use error::ReportError;
 pub use file_stem::file_stem;
 pub use number::{count, number};
-pub use photographs::{Photograph, Photographs};
+pub use page::table::{Column, Table};
+pub use page::{Report, Section, fragment, script, style};
+pub use pictures::photographs::{Photograph, Photographs};
 pub use pictures::{Panel, Pictures};
 pub use plot::{Axis, Curve, Plot};
-pub use report::{Report, Section, fragment, script, style};
-pub use table::{Column, Table};

@@ -2,7 +2,7 @@
 //! network that embedded data allow. With `--data`, the networks of the paper.
 
 use crate::error::Result;
-use bilevel::parts::Start;
+use bilevel::parts::InnerStart;
 use bilevel::programs::{Losses, Snapshot};
 use bilevel::{Cpu, Key, Problem, Session};
 use bilevel_graph::{Array, DType, Graph};
@@ -155,7 +155,7 @@ impl TaskCase {
         let session = Session::new(&problem, cpu)?;
         let key = Key::from_seed(context.seed);
         let state = session.state(key)?;
-        Start::new(&session)?.place(&state.lambda, &state.theta, key)?;
+        InnerStart::new(&session)?.place(&state.lambda, &state.theta, key)?;
         let Snapshot { lambda, theta, memory } = state.snapshot()?;
         let near = |from: u32, arrays: Vec<Array>| -> Result<Vec<Array>> {
             let numbered = (from..).zip(arrays);

@@ -13,7 +13,7 @@
 //! and once, tensor by tensor, for the content.
 
 use crate::checkpoint::error::CheckpointError;
-use crate::checkpoint::header::{Header, Named};
+use crate::checkpoint::header::{Header, NamedTensor};
 use bilevel_graph::{Array, Buffer, DType, Meta};
 use crc32fast::Hasher;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -188,12 +188,12 @@ pub(crate) struct Opened<S> {
     source: S,
     header: Header,
     /// The tensors of the header, in its order.
-    places: Vec<Place>,
+    places: Vec<TensorPlace>,
     chunk: Vec<u8>,
 }
 
 /// The position of a tensor in the file.
-struct Place {
+struct TensorPlace {
     name: String,
     meta: Meta,
     first: u64,
@@ -252,7 +252,7 @@ impl<S: Read + Seek> Opened<S> {
             return unreadable(&format!("it has {rest} bytes for {}", listed.data_len()));
         }
         let start = length - BACK as u64 - rest;
-        let places = header.tensors().map(|tensor| Place::new(&listed, start, tensor));
+        let places = header.tensors().map(|tensor| TensorPlace::new(&listed, start, tensor));
         let places = places.collect::<Result<Vec<_>>>()?;
         let asked: HashSet<&str> = places.iter().map(|place| &place.name[..]).collect();
         if let Some(name) = listed.offset_keys().iter().find(|name| !asked.contains(&name[..])) {
@@ -293,7 +293,7 @@ impl<S: Read + Seek> Opened<S> {
         mut take: impl FnMut(usize, &[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let Opened { source, places, chunk, .. } = self;
-        let Place { name, meta, first, bytes } = &places[number];
+        let TensorPlace { name, meta, first, bytes } = &places[number];
         let size = meta.dtype.size();
         source.seek(SeekFrom::Start(*first)).map_err(failed)?;
         let mut done = 0;
@@ -312,9 +312,9 @@ impl<S: Read + Seek> Opened<S> {
     }
 }
 
-impl Place {
+impl TensorPlace {
     /// The position of the tensor of this name in a list whose elements begin at `start`.
-    fn new(listed: &Metadata, start: u64, Named { name, known }: Named) -> Result<Self> {
+    fn new(listed: &Metadata, start: u64, NamedTensor { name, known }: NamedTensor) -> Result<Self> {
         let damaged = |what: &str| CheckpointError::damaged(format!("'{name}' {what}"));
         let info = listed.info(&name).ok_or_else(|| damaged("is missing"))?;
         let types = [DType::F32, DType::F64, DType::I32];
@@ -323,7 +323,7 @@ impl Place {
         let dtype = dtype.filter(|dtype| fits(*dtype)).ok_or_else(|| damaged("has the wrong shape or type"))?;
         let (first, end) = info.data_offsets;
         let meta = Meta { dtype, shape: info.shape.clone() };
-        Ok(Place { name, meta, first: start + first as u64, bytes: end - first })
+        Ok(TensorPlace { name, meta, first: start + first as u64, bytes: end - first })
     }
 }
 

@@ -25,11 +25,11 @@ pub(crate) struct Header {
     #[serde(default)]
     followed: Option<Followed>,
     #[serde(default)]
-    kept: Option<Kept>,
+    kept: Option<BestRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     watched: Option<Watched>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    guarded: Option<Kept>,
+    guarded: Option<BestRecord>,
     pub last: Option<Iteration>,
     #[serde(default)]
     looked: Diagnostics,
@@ -45,21 +45,21 @@ pub(crate) struct Header {
 /// The record of the state at which a measure, or the loss of held-out rows, was best; its tensors are named
 /// `best.lambda.…` and `best.theta.…`, or `guarded.…`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct BestRecord {
     aim: Aim,
     value: f64,
     iteration: u32,
 }
 
-impl Kept {
+impl BestRecord {
     fn with(&self, state: impl FnOnce() -> crate::Result<State>) -> crate::Result<Best> {
-        let Kept { aim, value, iteration } = self.clone();
+        let BestRecord { aim, value, iteration } = self.clone();
         Ok(Best { aim, value, iteration, state: state()?, measures: Measures::default() })
     }
 }
 
 /// A tensor of the file: its name, and type and shape if the header has them.
-pub(crate) struct Named<'h> {
+pub(crate) struct NamedTensor<'h> {
     pub name: String,
     pub known: Option<(DType, &'h [usize])>,
 }
@@ -81,7 +81,7 @@ impl Header {
             watch,
             elapsed,
         } = progress.numbers.clone();
-        let kept = |best: &Best| Kept { aim: best.aim.clone(), value: best.value, iteration: best.iteration };
+        let kept = |best: &Best| BestRecord { aim: best.aim.clone(), value: best.value, iteration: best.iteration };
         Header {
             library: env!("CARGO_PKG_VERSION").into(),
             identity: identity.clone(),
@@ -144,11 +144,11 @@ impl Header {
 
     /// All tensors: λ, θ, the method's memory, the optimizer's slots, then the best λ and θ and the guard's, each leaf by leaf. A forged header may promise any
     /// number of them, so they are named one at a time.
-    pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
+    pub fn tensors(&self) -> impl Iterator<Item = NamedTensor<'_>> {
         let problem = &self.identity.problem;
         let dtype = if problem.is_single() { DType::F32 } else { DType::F64 };
         let (lambda, theta) = problem.leaves();
-        let memory = (0..self.memory).map(|i| Named { name: format!("memory.{i}"), known: None });
+        let memory = (0..self.memory).map(|i| NamedTensor { name: format!("memory.{i}"), known: None });
         let slots = self.slots.iter().flat_map(move |slot| named(format!("optimizer.{slot}"), lambda, dtype));
         let kept = [("best", &self.kept), ("guarded", &self.guarded)];
         let best = kept.into_iter().filter(|(_, kept)| kept.is_some()).flat_map(move |(name, _)| {
@@ -160,6 +160,8 @@ impl Header {
     }
 }
 
-fn named(prefix: String, leaves: &[(String, Vec<usize>)], dtype: DType) -> impl Iterator<Item = Named<'_>> {
-    leaves.iter().map(move |(name, shape)| Named { name: format!("{prefix}.{name}"), known: Some((dtype, shape)) })
+fn named(prefix: String, leaves: &[(String, Vec<usize>)], dtype: DType) -> impl Iterator<Item = NamedTensor<'_>> {
+    leaves
+        .iter()
+        .map(move |(name, shape)| NamedTensor { name: format!("{prefix}.{name}"), known: Some((dtype, shape)) })
 }

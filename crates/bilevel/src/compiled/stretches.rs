@@ -19,7 +19,7 @@ const SHARES: u32 = 5;
 
 /// The measured pace of a stretch.
 #[derive(Clone, Copy)]
-enum Pace {
+enum StretchPace {
     /// Nothing: the first call touches memory for the first time.
     Cold,
     /// The second step is about to be timed.
@@ -36,12 +36,12 @@ pub(crate) struct Stretches {
     /// The ranks that take these stretches together.
     link: Option<Link>,
     length: u32,
-    pace: Pace,
+    pace: StretchPace,
 }
 
 impl Stretches {
     pub fn new(signal: StopSignal, link: Option<Link>) -> Self {
-        Stretches { signal, link, length: 1, pace: Pace::Cold }
+        Stretches { signal, link, length: 1, pace: StretchPace::Cold }
     }
 
     /// Runs these steps, with the outputs of the last if they are `shown`, or ends with [`ErrorKind::Stopped`] when the
@@ -78,16 +78,16 @@ impl Stretches {
     /// Chooses the length of the next stretch from the time of the last one.
     fn learn(&mut self, took: Duration) {
         self.pace = match self.pace {
-            Pace::Cold => Pace::Warm,
-            Pace::Warm => {
+            StretchPace::Cold => StretchPace::Warm,
+            StretchPace::Warm => {
                 self.length = 2;
-                Pace::One(took)
+                StretchPace::One(took)
             }
             // Two calls with a step each pay the fixed cost twice.
-            Pace::One(one) => Pace::Goal(STRETCH.max((2 * one).saturating_sub(took) * SHARES)),
+            StretchPace::One(one) => StretchPace::Goal(STRETCH.max((2 * one).saturating_sub(took) * SHARES)),
             goal => goal,
         };
-        if let Pace::Goal(goal) = self.pace {
+        if let StretchPace::Goal(goal) = self.pace {
             if took < goal {
                 self.length = self.length.saturating_mul(2);
             } else if took > 4 * goal {

@@ -268,8 +268,8 @@ impl fmt::Display for Error {
             Error::NotFinite { what, value, index, dtype } => {
                 write!(f, "{what} holds ")?;
                 match value.is_finite() {
-                    true => write!(f, "{value:e}{}, more than {dtype} can hold; scale it first", Place(index)),
-                    false => write!(f, "{value}{}; clean it first", Place(index)),
+                    true => write!(f, "{value:e}{}, more than {dtype} can hold; scale it first", ElementIndex(index)),
+                    false => write!(f, "{value}{}; clean it first", ElementIndex(index)),
                 }
             }
             Error::UndefinedCurvature => f.write_str(
@@ -296,9 +296,9 @@ impl fmt::Display for Error {
 }
 
 /// The position of an element: its row, and the whole index if there are more axes.
-struct Place<'a>(&'a [usize]);
+struct ElementIndex<'a>(&'a [usize]);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ElementIndex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [] => Ok(()),

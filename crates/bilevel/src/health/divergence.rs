@@ -134,12 +134,12 @@ impl fmt::Display for Diagnosis {
 
 /// The usual size of a number: a running median on a logarithmic scale, moving one notch an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Gauge {
+struct RunningMedian {
     usual: f64,
     seen: u32,
 }
 
-impl Gauge {
+impl RunningMedian {
     fn is_large(&self, size: f64) -> bool {
         self.seen >= SETTLING && self.usual > 0.0 && size > FLOOR && size > GROWTH * self.usual
     }
@@ -171,11 +171,11 @@ pub(crate) struct Sizes {
 /// Follows the sizes over a run. Part of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Watch {
-    inner_loss: Gauge,
-    outer_loss: Gauge,
-    hypergradient: Gauge,
-    memory: Gauge,
-    theta: Gauge,
+    inner_loss: RunningMedian,
+    outer_loss: RunningMedian,
+    hypergradient: RunningMedian,
+    memory: RunningMedian,
+    theta: RunningMedian,
     /// Suspect iterations in a row.
     pub suspect: u32,
 }

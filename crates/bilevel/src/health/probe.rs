@@ -18,7 +18,7 @@ use crate::hypergradient::loop_use::LoopUse;
 use crate::hypergradient::{Estimator, Hypergradient, MemoryTable, Method, lost_theta};
 use crate::inner::inner_loop::InnerLoop;
 use crate::inner::optimizer::InnerOptimizer;
-use crate::inner::walk::Start;
+use crate::inner::walk::InnerStart;
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient, jvp};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct PreparedMethod {
     inner: InnerLoop,
     used: LoopUse,
     routine: Routine,
-    start: Start,
+    start: InnerStart,
     parameters: usize,
     direct: bool,
     idle: Arc<[String]>,
@@ -62,7 +62,7 @@ impl PreparedMethod {
             inner: *inner,
             used: method.loop_use(),
             routine,
-            start: Start::new(session)?,
+            start: InnerStart::new(session)?,
             parameters: problem.sizes().1,
             direct,
             idle,

@@ -47,16 +47,16 @@ impl MethodInfo {
     }
 }
 
-/// One line registers a method: `file::Type name: summary; cost; memory; when`, and then, for each setting that no method before
+/// One line registers a method: `family::file::Type name: summary; cost; memory; when`, and then, for each setting that no method before
 /// it has, `; setting = meaning`.
 macro_rules! register {
-    ($($file:ident::$method:ident $name:literal:
+    ($($family:ident::$file:ident::$method:ident $name:literal:
         $summary:literal; $cost:literal; $memory:literal; $when:literal $(; $setting:ident = $meaning:literal)*)*) => {
-        $(use crate::hypergradient::methods::$file::$method;)*
+        $(use crate::hypergradient::methods::$family::$file::$method;)*
 
         /// The settings of every method, re-exported by the crate.
         pub mod registered {
-            $(pub use crate::hypergradient::methods::$file::$method;)*
+            $(pub use crate::hypergradient::methods::$family::$file::$method;)*
         }
 
         /// Any of the methods with its settings, as in a configuration file.
@@ -120,10 +120,10 @@ macro_rules! register {
 }
 
 register! {
-    hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
+    langevin::hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
         "T inner + T outer gradients, T mixed products"; "flat: θ and λ, for any T";
         "to reproduce the paper; its bias depends on γ·T·curvature"
-    langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is correct at finite \
+    langevin::langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is correct at finite \
                                                            temperature";
         "T inner + T outer gradients, T products"; "flat: θ and λ, for any T";
         "the first to try, and the one for noisy or non-convex inner losses";
@@ -131,89 +131,89 @@ register! {
         outer_every_step = "take the outer gradient at every inner step, or once";
         trust = "reset the adjoint when it leaves the region that contraction keeps it in";
         horizon = "inner steps after which the adjoint decays, 0 for never"
-    amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
+    implicit::amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
         "well-conditioned, nearly deterministic inner losses: the fastest there";
         curvature = "the curvature in the linear solve: hessian or gauss-newton";
         regularisation = "added to the curvature in the linear solve";
         iterations = "iterations of the linear solve"
-    amigo_sgd::AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
+    implicit::amigo_sgd::AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
         "T inner gradients, i Hessian products"; "a few θ"; "as amigo-cg, with minibatches";
         beta = "step of the linear solve"
-    ift_cg::IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
+    implicit::ift_cg::IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
         "T inner gradients, i Hessian products"; "a few θ"; "an inner loss trained to its minimum"
-    ift_neumann::IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
+    implicit::ift_neumann::IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
         "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, if curvature is well below 1/α";
         alpha = "step of the Neumann series";
         terms = "terms of the Neumann series after the first";
         final_alpha = "multiply the Neumann series by alpha, as the inverse needs"
-    imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
+    implicit::imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
         "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training";
         rho = "strength of the pull towards the start"
-    rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML if θ⁰ = λ";
+    unrolled::rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML if θ⁰ = λ";
         "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and if θ⁰ depends on λ";
         storage = "storage of the inner loop: all, checkpoints or { truncated = STEPS }"
-    rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML if θ⁰ = λ";
+    unrolled::rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML if θ⁰ = λ";
         "T inner gradients"; "one θ"; "a cheap baseline for learned initialisations"
-    fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
+    unrolled::fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
         "dim λ × (T inner gradients and products)"; "flat: one column at a time"; "a handful of hyperparameters, exactly"
-    es::Es "es": "evolutionary search: differences along random directions";
+    search::es::Es "es": "evolutionary search: differences along random directions";
         "N × T inner gradients"; "one θ"; "losses that cannot be differentiated with respect to λ";
         sigma = "size of a perturbation";
         directions = "random directions that are tried";
         antithetic = "use both signs of every direction"
-    covariance::Covariance "covariance": "the score-function identity from chain samples";
+    langevin::covariance::Covariance "covariance": "the score-function identity from chain samples";
         "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
-    evidence::Evidence "evidence": "the marginal likelihood of the training rows, by first derivatives along a Langevin chain";
+    langevin::evidence::Evidence "evidence": "the marginal likelihood of the training rows, by first derivatives along a Langevin chain";
         "T inner gradients"; "flat: two θ and a few λ"; "λ of a normalised prior, or of the model itself: no validation rows, no \
                                                         second derivatives"
-    reptile::Reptile "reptile": "λ moves towards the end of training";
+    unrolled::reptile::Reptile "reptile": "λ moves towards the end of training";
         "T inner gradients"; "one θ"; "learned initialisations at the lowest cost"
-    soba::Soba "soba": "one step each for θ, the linear system and λ";
+    single_loop::soba::Soba "soba": "one step each for θ, the linear system and λ";
         "T inner + T outer gradients, T products"; "a few θ"; "minibatches and many cheap outer iterations"
-    ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
+    single_loop::ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
         "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, if minibatches are small";
         weight = "weight of the newest direction in the moving average"
-    saba::Saba "saba": "soba with a table of the last result of every minibatch";
+    single_loop::saba::Saba "saba": "soba with a table of the last result of every minibatch";
         "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, converging to \
                                                                                          the exact optimum"
-    srba::Srba "srba": "soba with its directions corrected by differences";
+    single_loop::srba::Srba "srba": "soba with its directions corrected by differences";
         "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, if a table is too large";
         period = "steps between passes over all minibatches, 0 for as many as there are minibatches"
-    stocbio::StocBio "stocbio": "a Neumann series with a separate minibatch for every factor";
+    implicit::stocbio::StocBio "stocbio": "a Neumann series with a separate minibatch for every factor";
         "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
-    f2sa::F2sa "f2sa": "gradients only: a second θ under a growing penalty";
+    penalty::f2sa::F2sa "f2sa": "gradients only: a second θ under a growing penalty";
         "2T inner + T outer gradients"; "two θ"; "if second derivatives cost too much";
         penalty = "weight of the inner loss relative to the outer one; the bias is proportional to its inverse";
         growth = "added to the penalty after each hypergradient"
-    v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
+    penalty::v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
         "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper but with more lag"
-    g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
+    penalty::g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
         "T inner + T outer gradients, T products"; "one θ"; "well-conditioned inner losses, without a solve"
-    bome::Bome "bome": "gradients only: f decreases as fast as a barrier on the inner loss allows";
+    penalty::bome::Bome "bome": "gradients only: f decreases as fast as a barrier on the inner loss allows";
         "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
         barrier = "how fast the inner loss has to decrease, relative to its squared slope"
-    meha::Meha "meha": "gradients only: a penalty on how far the inner loss is above its Moreau envelope";
+    penalty::meha::Meha "meha": "gradients only: a penalty on how far the inner loss is above its Moreau envelope";
         "2T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
         power = "how the penalty grows, as a power of the number of hypergradients"
-    nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
+    implicit::nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
         "T inner gradients, k Hessian products"; "k θ"; "a Hessian with few large eigenvalues, or one for which no \
                                                          solve converges";
         columns = "columns of the Hessian"
-    sama::Sama "sama": "gradients only: the derivative through one more step of the inner optimizer";
+    implicit::sama::Sama "sama": "gradients only: the derivative through one more step of the inner optimizer";
         "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, at the lowest cost";
         radius = "how far the parameters are moved in either direction for a difference"
-    hoag::Hoag "hoag": "training and the linear solve to a decreasing tolerance";
+    implicit::hoag::Hoag "hoag": "training and the linear solve to a decreasing tolerance";
         "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
         tolerance = "how accurately to train and to solve, as the norm of the residual";
         fall = "how the tolerance decreases: quadratic, cubic or exponential"
-    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
+    implicit::d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
         "at most T inner gradients and i Hessian products"; "a few θ"; "if no step size is known; use plain outer \
         steps at rate 1"
-    fg2u::Fg2u "fg2u": "forward mode along random directions";
+    unrolled::fg2u::Fg2u "fg2u": "forward mode along random directions";
         "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
         draw = "distribution of the directions: signs or coordinates"
-    pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
+    search::pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
         "2N × T inner gradients"; "2N θ"; "as es, if training is long and λ should move before it ends";
         windows = "windows of inner steps that make a whole training"
 }

@@ -6,7 +6,7 @@ use crate::compiled::routine::Routine;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
 use crate::inner::inner_loop::InnerLoop;
-use crate::inner::walk::Start;
+use crate::inner::walk::InnerStart;
 use std::ops::Range;
 
 /// Trains θ in place, without a hypergradient.
@@ -26,7 +26,7 @@ use std::ops::Range;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Trainer {
-    start: Start,
+    start: InnerStart,
     walk: Routine,
     inner: InnerLoop,
 }
@@ -35,7 +35,7 @@ impl Trainer {
     /// Compiles training by this inner loop. Its schedule is that of outer iterations, of which there are none here.
     pub fn new(session: &Session, inner: InnerLoop) -> Result<Self> {
         inner.check()?;
-        Ok(Trainer { start: Start::new(session)?, walk: inner.walk(session)?, inner })
+        Ok(Trainer { start: InnerStart::new(session)?, walk: inner.walk(session)?, inner })
     }
 
     /// Trains `state.theta` at `state.lambda`, from θ⁰(λ) if the problem defines it, otherwise from its present value.

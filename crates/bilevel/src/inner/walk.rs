@@ -101,19 +101,19 @@ impl InnerLoop {
 }
 
 /// θ⁰(λ), the start of an inner loop, if the problem defines it.
-pub struct Start(Option<Routine>);
+pub struct InnerStart(Option<Routine>);
 
-impl Start {
+impl InnerStart {
     /// Compiled in a session.
     pub fn new(session: &Session) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
-        let Some(start) = trace.start()? else { return Ok(Start(None)) };
+        let Some(start) = trace.start()? else { return Ok(InnerStart(None)) };
         let mut builder = Program::builder(&graph);
         for (i, theta) in start.into_iter().enumerate() {
             builder = builder.output(format!("start.{i}"), theta);
         }
-        Ok(Start(Some(Routine::new(&builder.build()?, session)?)))
+        Ok(InnerStart(Some(Routine::new(&builder.build()?, session)?)))
     }
 
     /// Moves θ to the start of the inner loop, θ⁰(λ), if there is one.

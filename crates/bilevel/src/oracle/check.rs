@@ -50,20 +50,20 @@ pub(super) fn check(oracle: &dyn BilevelOracle, lambda: &[f64], theta: &[f64], k
             return Err(Error::Shape { what: format!("the oracle's {what}"), found, expected });
         }
     }
-    Comparison { oracle, lambda, theta, key }.rows().map_err(Error::other)
+    ProductComparison { oracle, lambda, theta, key }.rows().map_err(Error::other)
 }
 
 /// A function of λ and θ.
 type Quantity<'a> = dyn Fn(&[f64], &[f64]) -> OracleResult<Vec<f64>> + 'a;
 
-struct Comparison<'a> {
+struct ProductComparison<'a> {
     oracle: &'a dyn BilevelOracle,
     lambda: &'a [f64],
     theta: &'a [f64],
     key: Key,
 }
 
-impl Comparison<'_> {
+impl ProductComparison<'_> {
     fn rows(&self) -> OracleResult<OracleCheck> {
         let (p, n) = (self.lambda.len(), self.theta.len());
         let [u, v, w] = [(0, p), (1, n), (2, n)].map(|(number, size)| direction(self.key.fold_in(number), size));

@@ -5,6 +5,7 @@ pub(crate) mod json_lines;
 pub(crate) mod last_good;
 pub(crate) mod measures;
 pub(crate) mod observer;
+mod outcome;
 pub(crate) mod progress;
 pub(crate) mod progress_line;
 pub(crate) mod run;

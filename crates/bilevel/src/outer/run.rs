@@ -11,7 +11,7 @@ use crate::compiled::norms::LazyNorm;
 use crate::compiled::session::Session;
 use crate::compiled::state::{State, THETA};
 use crate::diagnostics::Cause;
-use crate::generalisation::guard::{GuardReport, HELD_OUT, Watching};
+use crate::generalisation::guard::{HELD_OUT, Watching};
 use crate::health::divergence::{Diagnosis, Sizes};
 use crate::health::postmortem::Circumstances;
 use crate::health::probe::PreparedMethod;
@@ -24,7 +24,7 @@ use crate::outer::last_good::LastGood;
 use crate::outer::measures::{Gauge, MEASURES, Measures};
 use crate::outer::observer::{Beginning, Iteration, Observer};
 use crate::outer::progress::{Numbers, Progress};
-use crate::outer::step::{Measured, OuterStep, zero_slots};
+use crate::outer::step::{OuterStep, StepNorms, zero_slots};
 use crate::outer::stopping::{Outcome, StopReason};
 use crate::problem::leaf_name;
 use crate::{Error, Result};
@@ -116,60 +116,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     }
     // Its memory is as large as the state, and the outcome needs some.
     drop(good);
-    let guard = outer.guarded(&progress);
-    let returned = guard.filter(|guard| guard.kept_best).and_then(|_| progress.guarded.take()).map(|best| best.state);
-    notes.extend(guard.filter(|guard| guard.kept_best).map(|guard| guard.to_string()));
-    let measures = match &reason {
-        StopReason::Signal => Measures::default(),
-        _ => outer.measures(&progress, returned.as_ref()).unwrap_or_else(|error| {
-            notes.push(format!("the measures could not be taken at the end: {error}"));
-            Measures::default()
-        }),
-    };
-    let Progress { state, numbers, mut best, .. } = progress;
-    if let (Some(best), Some(gauge)) = (&mut best, &mut outer.gauge)
-        && !matches!(reason, StopReason::Signal)
-    {
-        match gauge.at(&best.state) {
-            Ok(measured) => best.measures = measured.own,
-            Err(error) => notes.push(format!("the measures could not be taken at the best state: {error}")),
-        }
-    }
-    let warnings = numbers.looked.warnings();
-    notes.extend(warnings.iter().map(|warning| format!("in the last diagnosis, {warning}")));
-    if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
-        && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
-    {
-        notes.push(match driver.method.output() {
-            // Normal at first: these methods move θ alone while that is enough to lower the outer loss.
-            Output::Direction { .. } => format!(
-                "λ has not moved yet: {} has moved θ alone so far, and its direction of λ was exactly 0; run more \
-                 iterations",
-                driver.method.name()
-            ),
-            output => format!(
-                "λ has not moved, because every {output} was exactly 0: start λ or θ elsewhere, or check whether the \
-                 losses are flat there (an inactive ReLU, a comparison, a rounded number)"
-            ),
-        });
-    }
-    let problem = session.problem();
-    let outcome = Outcome {
-        reason,
-        lambda: problem.named_lambda(&returned.as_ref().unwrap_or(&state).lambda)?,
-        theta: problem.named_theta(&returned.as_ref().unwrap_or(&state).theta)?,
-        iterations: numbers.iteration,
-        output: driver.method.output(),
-        last: numbers.last,
-        best_outer_loss: numbers.best,
-        measures,
-        best,
-        guard,
-        oracles: numbers.oracles,
-        elapsed: spent.saturating_add(began.elapsed()),
-        state,
-        notes,
-    };
+    let elapsed = spent.saturating_add(began.elapsed());
+    let outcome = outer.outcome(progress, reason, notes, elapsed)?;
     observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
     Ok(outcome)
 }
@@ -198,9 +146,9 @@ fn ask(
 }
 
 /// A run's parts, prepared for its problem.
-struct OuterLoop<'a> {
-    driver: &'a Settings,
-    session: &'a Session,
+pub(super) struct OuterLoop<'a> {
+    pub(super) driver: &'a Settings,
+    pub(super) session: &'a Session,
     key: Key,
     inner: InnerLoop,
     estimator: PreparedMethod,
@@ -211,9 +159,9 @@ struct OuterLoop<'a> {
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,
     /// The gauge of a run that is to measure.
-    gauge: Option<Gauge>,
+    pub(super) gauge: Option<Gauge>,
     /// The guard of a run with held-out rows.
-    watching: Option<Watching>,
+    pub(super) watching: Option<Watching>,
 }
 
 impl<'a> OuterLoop<'a> {
@@ -239,7 +187,7 @@ impl<'a> OuterLoop<'a> {
     }
 
     /// The initial state of the run.
-    fn first(&self) -> Result<State> {
+    pub(super) fn first(&self) -> Result<State> {
         self.driver.start.place(self.session.state(self.key)?)
     }
 
@@ -339,7 +287,7 @@ impl<'a> OuterLoop<'a> {
         let Some(step) = &mut self.step else { return Ok(None) };
         let rate = self.driver.schedule().at(number);
         let measured = step.take(state, &memory, &hypergradient.value, slots, (rate, number))?;
-        let Measured { theta, memory, .. } = measured;
+        let StepNorms { theta, memory, .. } = measured;
         if let Some((seen, cause)) = hypergradient.fault(method.name(), theta, memory, measured.hypergradient) {
             return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
         }
@@ -394,22 +342,5 @@ impl<'a> OuterLoop<'a> {
             progress.note_measures(measures, measuring, self.session)?;
         }
         Ok(None)
-    }
-
-    /// The report of the guard so far.
-    fn guarded(&self, progress: &Progress) -> Option<GuardReport> {
-        let (watching, best) = (self.watching.as_ref()?, progress.guarded.as_ref()?);
-        Some(watching.report(progress.numbers.watched.as_ref()?, best))
-    }
-
-    /// The measures at the state of this progress, or at another state, if the run is to measure.
-    fn measures(&mut self, progress: &Progress, other: Option<&State>) -> Result<Measures> {
-        let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
-        let measured = progress.numbers.iteration.is_multiple_of(self.driver.criteria.measuring.every);
-        match (other, &progress.numbers.last) {
-            (Some(state), _) => Ok(gauge.at(state)?.own),
-            (None, Some(last)) if measured => Ok(last.measures.clone()),
-            _ => Ok(gauge.at(&progress.state)?.own),
-        }
     }
 }

@@ -72,9 +72,9 @@ const MEASURED: &str = "measured";
 
 /// The numbers of that output so far.
 #[derive(Default)]
-struct Measures(Vec<Tensor>);
+struct StepNumbers(Vec<Tensor>);
 
-impl Measures {
+impl StepNumbers {
     /// Adds the numbers of one thing.
     fn add(&mut self, tensors: &[Tensor]) -> Option<usize> {
         let place = self.0.len();
@@ -85,7 +85,7 @@ impl Measures {
 
 /// The measurements of a step. Norms are Euclidean, over all leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct StepNorms {
     pub hypergradient: f64,
     /// ‖λ − project(λ − h)‖, which is ‖h‖ if λ has no bounds.
     pub projected: f64,
@@ -150,7 +150,7 @@ impl OuterStep {
             }
             remembered.extend(kept);
         }
-        let mut measures = Measures::default();
+        let mut measures = StepNumbers::default();
         let sums = Sums {
             h: measures.add(&h),
             projected: measures.add(&projected),
@@ -181,7 +181,7 @@ impl OuterStep {
         h: &Leaves,
         slots: &Slots,
         (rate, iteration): (f64, u32),
-    ) -> Result<Measured> {
+    ) -> Result<StepNorms> {
         if !h.is_like(&state.lambda) {
             return Err(Error::Contract { reason: "the method's hypergradient does not have the shapes of λ".into() });
         }
@@ -211,7 +211,7 @@ impl OuterStep {
         };
         let is_finite = |[square, largest]: [f64; 2]| !square.is_nan() && largest.is_finite();
         let next = read(sums.next);
-        Ok(Measured {
+        Ok(StepNorms {
             hypergradient: norm(read(sums.h), h)?,
             projected: size(read(sums.projected)),
             theta: norm(read(sums.theta), &state.theta)?,

@@ -1,6 +1,6 @@
 //! `bilevel compare`: several methods on several seeds, side by side.
 
-use super::reproduce::{Asked, conduct_one};
+use super::reproduce::{StudyRequest, conduct_one};
 use super::run::resolve;
 use crate::arguments::{Compare, Which};
 use crate::comparison::Comparison;
@@ -54,14 +54,14 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
     let name = format!("compare-{}", task.name());
     let study = Comparison::new(task, arguments.methods.clone(), seeds, runs);
     let plan = Plan { seed: first.seed, device, ..Plan::new(registry) };
-    let asked = Asked {
+    let asked = StudyRequest {
         name: &name,
         mark: mark(&study),
         out: arguments.out.as_deref(),
         jobs: arguments.jobs,
         json: arguments.json,
         quiet,
-        ..Asked::default()
+        ..StudyRequest::default()
     };
     let found = conduct_one(&study, &plan, &asked, out)?;
     if found.findings.rows.iter().any(|row| row.ours.is_some()) {

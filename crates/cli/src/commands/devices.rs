@@ -2,7 +2,7 @@
 
 use crate::arguments::Devices;
 use crate::errors::Result;
-use crate::run::side_by_side::cores;
+use crate::run::study::side_by_side::cores;
 use crate::terminal::readable::{bytes, counted, escaped};
 use bilevel::Cpu;
 use bilevel_cuda::{Cuda, DeviceInfo, Missing, found_libraries};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 /// The devices of this machine.
-struct Found {
+struct DeviceFound {
     threads: usize,
     free_bytes: Option<u64>,
     libraries: [(Missing, bool); 4],
@@ -21,7 +21,7 @@ struct Found {
 
 /// Runs the command.
 pub fn devices(arguments: &Devices, out: &mut dyn Write) -> Result<()> {
-    let found = Found {
+    let found = DeviceFound {
         threads: cores(),
         free_bytes: Cpu::with_threads(1).free_bytes(),
         libraries: found_libraries(),
@@ -35,7 +35,7 @@ pub fn devices(arguments: &Devices, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-impl Found {
+impl DeviceFound {
     /// The list as text, with one line for each device and library.
     fn text(&self) -> String {
         let free = self.free_bytes.map_or(String::new(), |free| format!(", {} of memory free", bytes(free)));
@@ -113,14 +113,14 @@ fn name(library: Missing) -> &'static str {
 mod tests {
     use super::*;
 
-    fn machine() -> Found {
+    fn machine() -> DeviceFound {
         let gpu = |ordinal| DeviceInfo {
             ordinal,
             name: "NVIDIA H200".into(),
             architecture: 90,
             total_bytes: 150_000_000_000,
         };
-        Found {
+        DeviceFound {
             threads: 16,
             free_bytes: Some(96 << 30),
             libraries: found_libraries().map(|(library, _)| (library, true)),

@@ -6,12 +6,12 @@ use crate::errors::{CliError, Result};
 use crate::pages::study::{Found, count, partial, unfinished, write_page};
 use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
-use crate::run::pack::{pack, unpack};
 use crate::run::provenance::{self, Provenance};
 use crate::run::ranks;
 use crate::run::study::Conductor;
-use crate::run::study_folder::StudyFolder;
-use crate::run::study_progress::StudyProgress;
+use crate::run::study::folder::StudyFolder;
+use crate::run::study::pack::{pack, unpack};
+use crate::run::study::progress::StudyProgress;
 use crate::terminal::interrupt::stop_on_interrupt;
 use crate::terminal::progress::Progress;
 use crate::terminal::readable::{duration, escaped, escaped_path, wrapped};
@@ -32,7 +32,7 @@ const MAX_COLUMNS: usize = 100;
 
 /// How a study is to be done and shown.
 #[derive(Clone, Default)]
-pub struct Asked<'a> {
+pub struct StudyRequest<'a> {
     /// The name of its folder under `runs`.
     pub name: &'a str,
     /// The mark of the folder: the request that it belongs to.
@@ -57,10 +57,10 @@ pub struct Asked<'a> {
     pub unpack: Option<&'a Path>,
 }
 
-impl Asked<'_> {
+impl StudyRequest<'_> {
     /// The same with another limit.
     fn within(&self, time_limit: Option<Duration>) -> Self {
-        Asked { time_limit, ..self.clone() }
+        StudyRequest { time_limit, ..self.clone() }
     }
 }
 
@@ -87,7 +87,7 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
         [study] if name != ALL => study.name(),
         _ => name,
     };
-    let asked = Asked {
+    let asked = StudyRequest {
         name,
         mark: mark(name, &plan),
         out: arguments.out.as_deref(),
@@ -123,7 +123,7 @@ fn mark(name: &str, plan: &Plan) -> String {
 
 /// Conducts one study in its folder, then prints and writes its findings. If an item fails, those of the finished
 /// items.
-pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<Found> {
+pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &StudyRequest, out: &mut dyn Write) -> Result<Found> {
     let began = Instant::now();
     // Before anything is written, so that an early Ctrl-C leaves a folder that the same command continues.
     let signal = stop_on_interrupt()?;
@@ -187,7 +187,7 @@ fn common(begin: &mut dyn FnMut() -> Result<StudyFolder>) -> Result<StudyFolder>
 }
 
 /// Packs a study, if requested.
-fn packed(folder: &StudyFolder, asked: &Asked) -> Result<()> {
+fn packed(folder: &StudyFolder, asked: &StudyRequest) -> Result<()> {
     let Some(to) = asked.pack else { return Ok(()) };
     let parts = pack(folder.path(), to)?;
     if !asked.quiet {
@@ -198,7 +198,7 @@ fn packed(folder: &StudyFolder, asked: &Asked) -> Result<()> {
 }
 
 /// Conducts all studies, each in its own subfolder.
-fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<()> {
+fn conduct_all(studies: &[Arc<dyn Study>], plan: &Plan, asked: &StudyRequest, out: &mut dyn Write) -> Result<()> {
     let began = Instant::now();
     let signal = stop_on_interrupt()?;
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
@@ -262,7 +262,7 @@ fn conduct(
     study: &dyn Study,
     plan: &Plan,
     folder: &StudyFolder,
-    asked: &Asked,
+    asked: &StudyRequest,
     interrupted: &StopSignal,
 ) -> Result<(Found, Ended)> {
     // As an absolute path, so that an item can be resumed from anywhere.
@@ -310,7 +310,7 @@ fn stop_after(limit: Duration, signal: StopSignal) -> Arc<AtomicBool> {
     expired
 }
 
-fn show(found: &Found, asked: &Asked, out: &mut dyn Write) -> Result<()> {
+fn show(found: &Found, asked: &StudyRequest, out: &mut dyn Write) -> Result<()> {
     if asked.json {
         write!(out, "{}", found.rows())?;
         return Ok(out.flush()?);

@@ -1,6 +1,6 @@
 //! `bilevel run` with several values for a key: one run for each combination, side by side, as a study.
 
-use super::reproduce::{Asked, conduct_one};
+use super::reproduce::{StudyRequest, conduct_one};
 use super::run::resolve_with;
 use crate::arguments::Run;
 use crate::config::entries::Entry;
@@ -54,14 +54,14 @@ pub fn sweep(
     let mark = mark(&first, &keys);
     let study = Sweep::new(task, keys, variants);
     let plan = Plan { seed: first.seed, device, ..Plan::new(registry) };
-    let asked = Asked {
+    let asked = StudyRequest {
         name: &name,
         mark,
         out: arguments.out.as_deref(),
         jobs: arguments.jobs,
         json: arguments.json,
         quiet,
-        ..Asked::default()
+        ..StudyRequest::default()
     };
     let found = conduct_one(&study, &plan, &asked, out)?;
     if found.findings.rows.iter().any(|row| row.ours.is_some()) {

@@ -4,7 +4,7 @@ use crate::errors::{CliError, Result};
 use crate::pages::plots::{PNG_WIDTH, as_drawing};
 use crate::run::folder::{clean, write_whole};
 use crate::run::provenance;
-use crate::run::study_folder::StudyFolder;
+use crate::run::study::folder::StudyFolder;
 use crate::terminal::readable::{escaped_lines, number_or_dash};
 use bilevel_report::{Column, Report, Section, Table, file_stem};
 use bilevel_run::{Done, Findings, Finished, Plan, Row, Scale, row_table};

@@ -9,17 +9,9 @@ mod gpu;
 #[path = "no_gpu.rs"]
 mod gpu;
 pub mod metrics;
-#[cfg(feature = "packs")]
-pub mod pack;
-#[cfg(not(feature = "packs"))]
-#[path = "pack_absent.rs"]
-pub mod pack;
 pub mod provenance;
 pub mod ranks;
 pub mod record;
 pub mod result;
-pub mod side_by_side;
 pub mod study;
-pub mod study_folder;
-pub mod study_progress;
 mod tensorboard;

@@ -1,6 +1,6 @@
 //! Part 1: a loss in a few lines, its graph before and after derivation, and its derivatives next to central differences.
 
-use super::{Outcome, Page};
+use super::{Outcome, TourPage};
 use bilevel_graph::{Array, DType, GradientCheck, Graph, Program, Tensor, gradient, mixed_vector};
 
 /// The source shown to the reader; [`ridge`] is the same text, compiled.
@@ -15,7 +15,7 @@ fn ridge(lambda: Tensor, theta: Tensor, x: Tensor, y: Tensor) -> Tensor {
 }
 
 /// Writes the part.
-pub fn show(page: &mut Page) -> Outcome {
+pub fn show(page: &mut TourPage) -> Outcome {
     page.heading("1. A loss and its derivatives")?;
     page.line(
         "A loss is plain Rust on symbolic tensors: here least squares with one penalty λ for each parameter θ.\n",

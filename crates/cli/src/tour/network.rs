@@ -2,7 +2,7 @@
 //! hyperparameter without effect.
 
 use super::page::duration;
-use super::{Outcome, Page};
+use super::{Outcome, TourPage};
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::random::fill_uniform_f64;
 use bilevel_graph::{
@@ -86,7 +86,7 @@ fn measure(program: &Program) -> Result<Cost> {
 }
 
 /// Writes the part.
-pub fn show(page: &mut Page) -> Outcome {
+pub fn show(page: &mut TourPage) -> Outcome {
     page.heading("3. A network")?;
     let g = Graph::new();
     let input = |name: String, shape: &[usize]| g.input(name, shape, DType::F32);

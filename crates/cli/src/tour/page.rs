@@ -3,15 +3,15 @@
 use std::io::{Result, Write};
 
 /// A place to write text for people.
-pub struct Page<'a> {
+pub struct TourPage<'a> {
     out: &'a mut dyn Write,
     bold: bool,
 }
 
-impl<'a> Page<'a> {
+impl<'a> TourPage<'a> {
     /// Writes to `out`, with headings in bold if asked.
     pub fn new(out: &'a mut dyn Write, bold: bool) -> Self {
-        Page { out, bold }
+        TourPage { out, bold }
     }
 
     /// A heading with an empty line before and after.
@@ -87,7 +87,7 @@ mod tests {
     fn escape_codes_are_written_only_where_asked_for() {
         for bold in [false, true] {
             let mut out = vec![];
-            Page::new(&mut out, bold).heading("A heading").unwrap();
+            TourPage::new(&mut out, bold).heading("A heading").unwrap();
             assert_eq!(out.contains(&0x1b), bold);
         }
     }

@@ -5,7 +5,7 @@
 //! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = 0.74894, θ = 0.66264.
 
 use super::page::{duration, sparkline};
-use super::{Outcome, Page};
+use super::{Outcome, TourPage};
 use bilevel::methods::{HpoSgld, LangevinAdjoint};
 use bilevel::{Cpu, InnerLoop, Key, Leaf, Method, Problem, Result, Session, Variable};
 use std::time::Instant;
@@ -74,7 +74,7 @@ fn learn(method: &dyn Method, inner: InnerLoop, iterations: usize) -> Result<Lea
 }
 
 /// Writes the part.
-pub fn show(page: &mut Page) -> Outcome {
+pub fn show(page: &mut TourPage) -> Outcome {
     page.heading("2. A bi-level problem in one dimension")?;
     page.line("Choose λ so that f = (λ − θ)² + (θ − ½)² is least if θ minimises L = θ³/3 − (1 − λ²)·θ.")?;
     page.line(

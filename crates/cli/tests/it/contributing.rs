@@ -51,15 +51,19 @@ fn additions() -> Vec<Addition> {
         Addition {
             heading: "## How to add an estimator",
             file: Some((
-                "crates/bilevel/src/hypergradient/methods/t1_t2.rs",
+                "crates/bilevel/src/hypergradient/methods/unrolled/t1_t2.rs",
                 include_str!("contributing/t1_t2.rs").into(),
             )),
             lines: vec![
-                ("crates/bilevel/src/hypergradient/methods/mod.rs", "pub(crate) mod stocbio;", "pub(crate) mod t1_t2;"),
+                (
+                    "crates/bilevel/src/hypergradient/methods/unrolled/mod.rs",
+                    "pub(crate) mod rmd_fo;",
+                    "pub(crate) mod t1_t2;",
+                ),
                 (
                     "crates/bilevel/src/hypergradient/registry.rs",
                     "register! {",
-                    r#"    t1_t2::T1T2 "t1-t2": "one step back through training"; "T inner gradients, one mixed product"; "a few θ";
+                    r#"    unrolled::t1_t2::T1T2 "t1-t2": "one step back through training"; "T inner gradients, one mixed product"; "a few θ";
         "a cheap baseline for penalties""#,
                 ),
             ],
@@ -69,7 +73,7 @@ fn additions() -> Vec<Addition> {
                     "| `soba` |",
                     "| `t1-t2` | T inner gradients, one outer, one mixed product | a few θ | H = 1/γ | anywhere else |",
                 ),
-                ("docs/guide/src/mathematics.md", "| soba |", "| t1-t2 | h = f_λ − γ·f_θᵀ·C | `t1_t2.rs` |"),
+                ("docs/guide/src/mathematics.md", "| soba |", "| t1-t2 | h = f_λ − γ·f_θᵀ·C | `unrolled/t1_t2.rs` |"),
             ],
         },
         Addition {

@@ -6,7 +6,7 @@ use super::family::{Family, psnr};
 use super::network::Network;
 use bilevel::graph::{Executor, Graph, Program, Runnable};
 use bilevel::observers::StopSignal;
-use bilevel::parts::Start;
+use bilevel::parts::InnerStart;
 use bilevel::programs::Leaves;
 use bilevel::{Array, DType, InnerLoop, Key, Precision, Result, Session, Tree};
 use bilevel_models::nerf::depths;
@@ -60,7 +60,7 @@ impl Family {
         let inner = InnerLoop::new(self.task.learning_rate, counts.iter().copied().max().unwrap_or(0));
         let mut walk = inner.walk(&session)?;
         inner.place(&mut walk, inner.step)?;
-        Start::new(&session)?.place(&state.lambda, &state.theta, conditions.key)?;
+        InnerStart::new(&session)?.place(&state.lambda, &state.theta, conditions.key)?;
         walk.bind_point(&state.lambda, &state.theta, conditions.key)?;
         let mut look = Look::new(self, conditions, &state.theta)?;
         let (mut done, mut found) = (0, vec![]);

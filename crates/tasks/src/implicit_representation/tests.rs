@@ -4,7 +4,7 @@ use super::adapt::Conditions;
 use super::family::Family;
 use super::*;
 use bilevel::methods::{Reptile, Rmd, RmdFo};
-use bilevel::parts::Start;
+use bilevel::parts::InnerStart;
 use bilevel::{InnerLoop, Method, Session};
 use bilevel_run::Registry;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn derivatives_of_both_losses_of_a_smooth_network_agree_with_differences() {
     let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
     // Where training starts, but for λ, which it has left.
     let (state, other) = (session.state(Key::from_seed(3)).unwrap(), session.state(Key::from_seed(5)).unwrap());
-    Start::new(&session).unwrap().place(&other.lambda, &state.theta, Key::from_seed(0)).unwrap();
+    InnerStart::new(&session).unwrap().place(&other.lambda, &state.theta, Key::from_seed(0)).unwrap();
     let check = problem.check().executor(Cpu::with_threads(1)).at(state.snapshot().unwrap());
     let report = check.run().unwrap();
     assert!(report.passed(1e-6), "{report}");
@@ -176,7 +176,7 @@ fn the_psnr_of_an_image_is_that_of_its_inner_loss() {
     let problem = family.adapting(DType::F32).unwrap();
     let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
     let state = session.state(Key::from_seed(0)).unwrap();
-    Start::new(&session).unwrap().place(&state.lambda, &state.theta, Key::from_seed(0)).unwrap();
+    InnerStart::new(&session).unwrap().place(&state.lambda, &state.theta, Key::from_seed(0)).unwrap();
     let inner = session.evaluator().unwrap().at(&state, Key::from_seed(0)).unwrap()[0];
     assert!((found[0].psnr[0].unwrap() - family::psnr(inner)).abs() < 1e-4);
 }

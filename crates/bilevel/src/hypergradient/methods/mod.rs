@@ -1,32 +1,8 @@
-//! The methods, one file each.
+//! The methods, one file each, in six families.
 
-pub(crate) mod amigo_cg;
-pub(crate) mod amigo_sgd;
-pub(crate) mod bome;
-pub(crate) mod covariance;
-pub(crate) mod d_tfbo;
-pub(crate) mod es;
-pub(crate) mod evidence;
-pub(crate) mod f2sa;
-pub(crate) mod fg2u;
-pub(crate) mod fmd;
-pub(crate) mod g_pbgd;
-pub(crate) mod hoag;
-pub(crate) mod hpo_sgld;
-pub(crate) mod ift_cg;
-pub(crate) mod ift_neumann;
-pub(crate) mod imaml;
-pub(crate) mod langevin_adjoint;
-pub(crate) mod ma_soba;
-pub(crate) mod meha;
-pub(crate) mod nystrom;
-pub(crate) mod pes;
-pub(crate) mod reptile;
-pub(crate) mod rmd;
-pub(crate) mod rmd_fo;
-pub(crate) mod saba;
-pub(crate) mod sama;
-pub(crate) mod soba;
-pub(crate) mod srba;
-pub(crate) mod stocbio;
-pub(crate) mod v_pbgd;
+pub(crate) mod implicit;
+pub(crate) mod langevin;
+pub(crate) mod penalty;
+pub(crate) mod search;
+pub(crate) mod single_loop;
+pub(crate) mod unrolled;

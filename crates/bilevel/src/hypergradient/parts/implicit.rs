@@ -6,7 +6,7 @@
 
 use crate::compiled::norms::square_norm;
 use crate::hypergradient::vocabulary::*;
-use crate::inner::walk::{Start, outer_gradient};
+use crate::inner::walk::{InnerStart, outer_gradient};
 use bilevel_graph::{GaussNewton, gradient, hessian_vector, mixed_vector};
 
 /// The number of the step whose draw the hypergradient uses.
@@ -135,7 +135,7 @@ impl Point {
 pub struct Implicit {
     /// The inner loop.
     pub inner: InnerLoop,
-    start: Start,
+    start: InnerStart,
     descent: Routine,
     outer: Routine,
     ending: Routine,
@@ -154,7 +154,7 @@ impl Implicit {
         let (last, mixed) = ending_program(session, &inner, ending)?;
         Ok(Implicit {
             inner,
-            start: Start::new(session)?,
+            start: InnerStart::new(session)?,
             descent: descent_program(session, &inner, ending.proximal, at_tolerance)?,
             outer: outer_gradient(session)?,
             ending: last,

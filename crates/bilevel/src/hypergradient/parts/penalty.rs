@@ -12,7 +12,7 @@
 
 use crate::compiled::trace::as_variables;
 use crate::hypergradient::vocabulary::*;
-use crate::inner::walk::Start;
+use crate::inner::walk::InnerStart;
 use crate::problem::variable::Role;
 use bilevel_graph::{ProgramBuilder, gradient};
 
@@ -76,7 +76,7 @@ pub(crate) fn inner_by_lambda(trace: &Trace, theta: &[Tensor], counter: Tensor) 
 pub(crate) struct Penalised {
     pub inner: InnerLoop,
     pace: Pace,
-    start: Start,
+    start: InnerStart,
     walk: Routine,
     ending: Routine,
     starts_from_lambda: bool,
@@ -91,7 +91,7 @@ impl Penalised {
         Ok(Penalised {
             inner,
             pace,
-            start: Start::new(session)?,
+            start: InnerStart::new(session)?,
             walk,
             ending: ending_program(session, pace)?,
             starts_from_lambda: session.problem().starts_from_lambda(),

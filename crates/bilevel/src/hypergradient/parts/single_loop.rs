@@ -9,7 +9,7 @@
 
 use crate::hypergradient::parts::penalty::carry;
 use crate::hypergradient::vocabulary::*;
-use crate::inner::walk::Start;
+use crate::inner::walk::InnerStart;
 use bilevel_graph::{gradient, vjp};
 
 /// All parts of the three directions at one point, and the new values of statistics.
@@ -54,13 +54,13 @@ pub(crate) fn step_of_v(trace: &Trace, v: &[Tensor], direction: &[Tensor]) -> Ve
 /// The loop, compiled.
 pub(crate) struct SingleLoop {
     pub inner: InnerLoop,
-    start: Start,
+    start: InnerStart,
     step: Routine,
 }
 
 impl SingleLoop {
     pub fn new(session: &Session, inner: InnerLoop) -> Result<Self> {
-        Ok(SingleLoop { inner, start: Start::new(session)?, step: step_program(session, &inner)? })
+        Ok(SingleLoop { inner, start: InnerStart::new(session)?, step: step_program(session, &inner)? })
     }
 
     /// Moves the state's θ, and v, by all steps; the hypergradient is D_λ of the last, before it is taken.

@@ -7,7 +7,7 @@
 mod items;
 
 use crate::errors::{CliError, Result};
-use crate::run::side_by_side::cores;
+use crate::run::study::side_by_side::cores;
 use bilevel_graph::{Executor, Link};
 use bilevel_ranks::{Launch, Ranks};
 use std::path::PathBuf;

@@ -1,0 +1,4 @@
+//! Methods that evaluate the outer loss at perturbed λ.
+
+pub(crate) mod es;
+pub(crate) mod pes;
