@@ -6,14 +6,24 @@ use bilevel::methods::Oracles;
 use bilevel::{Result, Session, StopReason, Tree};
 use bilevel_run::manifest::Taken;
 use bilevel_run::price::price;
-use bilevel_run::{Config, Item, Measure, Place};
+use bilevel_run::{Config, Measure, Place};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// One configuration from several seeds. Nothing random of the task itself may depend on the seed: the problem is that of the
-/// configuration's own.
+/// configuration's own. A run that diverges is counted, any other error is passed on.
+///
+/// ```
+/// use bilevel_reproduction::{runs::SeedRuns, studies::synthetic};
+/// use bilevel_run::{Done, Item, Place, Plan, Registry, do_item};
+/// let registry = bilevel_reproduction::register(bilevel_tasks::register(Registry::new()));
+/// let config = synthetic::run(&Plan::new(&registry), 0.0)?.by(synthetic::cg(100));
+/// let item = Item::measure("ift-cg", SeedRuns { config, seeds: 1..2 });
+/// let Done::Measured { value, .. } = do_item(&item, &Place::new(&registry, bilevel::Cpu::with_threads(1)))? else { panic!() };
+/// assert!((value["numbers"]["λ"][0].as_f64().unwrap() - 0.7488).abs() < 1e-4);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct SeedRuns {
     /// All but the seed.
@@ -29,23 +39,6 @@ impl SeedRuns {
         let first = config.seed + whole("first", 0);
         Ok(SeedRuns { config: config.clone(), seeds: first..first + whole("seeds", 1).max(1) })
     }
-}
-
-/// Runs of a configuration from several seeds; a run that diverges is counted, any error is passed on.
-///
-/// ```
-/// use bilevel_reproduction::studies::synthetic;
-/// use bilevel_reproduction::runs;
-/// use bilevel_run::{Done, Place, Plan, Registry, do_item};
-/// let registry = bilevel_reproduction::register(bilevel_tasks::register(Registry::new()));
-/// let config = synthetic::run(&Plan::new(&registry), 0.0)?.by(synthetic::cg(100));
-/// let item = runs::over_seeds("ift-cg", config, 1..2);
-/// let Done::Measured { value, .. } = do_item(&item, &Place::new(&registry, bilevel::Cpu::with_threads(1)))? else { panic!() };
-/// assert!((value["numbers"]["λ"][0].as_f64().unwrap() - 0.7488).abs() < 1e-4);
-/// # Ok::<(), bilevel::Error>(())
-/// ```
-pub fn over_seeds(label: impl Into<String>, config: Config, seeds: Range<u64>) -> Item {
-    Item::measure(label, SeedRuns { config, seeds })
 }
 
 impl Measure for SeedRuns {
@@ -75,10 +68,7 @@ impl Measure for SeedRuns {
             }
         }
         let cost = (!lambda.is_empty()).then(|| price(all, passes) / lambda.len() as f64);
-        let mut numbers: BTreeMap<String, Vec<f64>> = [("λ".into(), lambda), ("θ".into(), theta)].into();
-        if diverged > 0 {
-            numbers.insert("runs diverged".into(), vec![f64::from(diverged)]);
-        }
+        let numbers = [("λ".into(), lambda), ("θ".into(), theta)].into();
         Ok(Taken { numbers, cost, diverged, ..Taken::default() })
     }
 }

@@ -3,22 +3,20 @@
 mod deep;
 pub mod digits;
 mod digits_equal_cost;
-mod few_shot;
 mod finite_temperature;
 mod first_order;
 mod generalisation;
-mod hyper_cleaning;
 mod ijcnn1;
-mod implicit_representation;
 mod invariance;
-mod layer_rates;
 mod long_run;
-mod noisy_synth1d;
-mod quadratics;
+mod represented;
+mod retrained;
 pub mod synthetic;
 mod taylor_glo;
 mod toy_polynomial;
 mod truth;
+mod unseen_classes;
+mod until;
 mod wall_clock;
 mod warm_up;
 pub mod wrong_labels;
@@ -45,31 +43,35 @@ pub fn register(registry: Registry) -> Registry {
         .measure("clock", warm_up::Clock::of)
         .measure("l1-warm-up", warm_up::WarmUp::of)
         .measure("line-search", synthetic::LineSearch::of)
+        .measure("represented", represented::Represented::of)
+        .measure("retrained", retrained::Retrained::of)
         .measure("seed-runs", crate::runs::SeedRuns::of)
         .measure("taylor-glo", taylor_glo::TaylorGlo::of)
+        .measure("unseen-classes", unseen_classes::UnseenClasses::of)
+        .measure("until", until::Until::of)
         .study(toy_polynomial::ToyPolynomial)
         .study(manifest!("synth1d"))
         .study(manifest!("inner-iterations"))
         .study(manifest!("chain-length"))
-        .study(noisy_synth1d::NoisySynth1d)
+        .study(manifest!("noisy-synth1d"))
         .study(first_order::FirstOrder)
-        .study(quadratics::QuadraticsRace)
+        .study(manifest!("quadratics"))
         .study(manifest!("amigo"))
         .study(manifest!("evolutionary-search"))
         .study(wall_clock::WallClock)
         .study(manifest!("invariance"))
-        .study(few_shot::FewShotStudy)
+        .study(manifest!("few-shot"))
         .study(manifest!("l1-regularisation"))
         .study(manifest!("learned-loss"))
-        .study(implicit_representation::ImplicitRepresentationStudy)
+        .study(manifest!("implicit-representation"))
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(generalisation::Generalisation)
-        .study(hyper_cleaning::HyperCleaningTable { hidden: 0 })
-        .study(hyper_cleaning::HyperCleaningTable { hidden: 300 })
+        .study(manifest!("hyper-cleaning"))
+        .study(manifest!("hyper-cleaning-mlp"))
         .study(manifest!("data-cleaning"))
         .study(ijcnn1::Ijcnn1)
-        .study(layer_rates::LayerRatesTable)
+        .study(manifest!("layer-rates"))
         .study(LongRun::MillionWeights)
         .study(LongRun::Penalties)
         .study(LongRun::Loss)

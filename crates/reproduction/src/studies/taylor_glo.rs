@@ -140,7 +140,7 @@ impl Measure for TaylorGlo {
             leaf: name.to_string(),
             lambda: best.0.to_vec(),
             cost: Some((population * generations * steps) as f64),
-            diverged: 0,
+            ..Taken::default()
         })
     }
 }

@@ -1,13 +1,14 @@
 //! The items of a manifest: rows with an argument first, then all others, and then the runs that start from their
 //! results.
 
-use super::{AtScale, Contents, Follow, Group, RowSpec, Taken};
+use super::{AtScale, Contents, Follow, Group, Point, RowSpec, Taken};
 use crate::config::entries::{Entry, Given};
 use crate::config::errors::{ConfigError, Place};
 use crate::config::resolve;
 use crate::run::HeldOut;
 use crate::{Config, Done, Finished, Item, Plan, label};
 use bilevel::{Error, Result};
+use serde_json::{Map, Value};
 
 /// Measurements of a run on the way, unless it is said otherwise.
 const LOOKS: u32 = 10;
@@ -21,26 +22,49 @@ pub(super) struct Piece<'a> {
     pub group: &'a Group,
     /// The follow-up with the row's learned λ, if it is one.
     pub follow: Option<&'a Follow>,
+    /// Which of the row's settings, if it has several.
+    pub point: Option<&'a Point>,
 }
 
 impl Piece<'_> {
     /// The label of a seed.
     pub fn label(&self, seed: u64) -> String {
+        // A run that several groups share has the label of its own group.
+        let group = self.row.shared.as_ref().filter(|_| self.follow.is_none()).unwrap_or(&self.group.name);
         let follow = self.follow.map_or("", |follow| follow.name.as_str());
-        label(&format!("{} {} {} {seed} {follow}", self.group.name, self.row.method, self.row.setting))
+        let point = self.point.map_or(String::new(), |point| format!("grid {} ", point.number));
+        // Values in the setting may differ from scale to scale, each of which has its own folder.
+        let setting = self.row.setting.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+        let setting: String = setting.collect();
+        label(&format!("{group} {} {setting} {point}{seed} {follow}", self.row.method))
     }
 
     /// Its name in tables.
     pub fn method(&self) -> String {
         match self.follow {
             None => self.row.method.clone(),
-            Some(follow) => format!("{}, {}", self.row.method, follow.name),
+            Some(follow) => follow.method.clone().unwrap_or_else(|| format!("{}, {}", self.row.method, follow.name)),
         }
     }
 
     /// Its metrics; all if there are none.
     pub fn metrics(&self) -> &[String] {
         self.follow.map_or(&self.row.metrics, |follow| &follow.metrics)
+    }
+
+    /// Its numbers are those of its row.
+    pub fn is_judge(&self) -> bool {
+        self.follow.is_some_and(|follow| follow.judges)
+    }
+
+    /// The row itself, whose λ a follow-up takes.
+    pub fn base(self) -> Self {
+        Piece { follow: None, ..self }
+    }
+
+    /// The measure that is taken instead of a run.
+    fn measure(&self) -> Option<&String> {
+        self.follow.map_or(&self.row.measure, |follow| &follow.measure).as_ref()
     }
 }
 
@@ -80,18 +104,30 @@ impl Contents {
             .filter(|row| row.groups.is_empty() || row.groups.contains(&group.name))
             .filter(|row| !AtScale::of(&row.scales, plan).skip && (named.is_empty() || named.contains(&row.name())))
             .collect();
-        let own = rows.iter().map(|row| Piece { row, group, follow: None });
+        let own = rows.iter().flat_map(|row| {
+            let at = &AtScale::of(&row.scales, plan).grid;
+            let grid = if at.is_empty() { &row.grid } else { at };
+            let points = if grid.is_empty() { vec![None] } else { grid.iter().map(Some).collect() };
+            points.into_iter().map(move |point| Piece { row, group, follow: None, point })
+        });
         let followed = rows.iter().flat_map(|row| {
             let follow = self.follow.iter().filter(|follow| row.follow.contains(&follow.name));
             let follow = follow.filter(|follow| !AtScale::of(&follow.scales, plan).skip);
-            follow.map(|follow| Piece { row, group, follow: Some(follow) })
+            follow.map(|follow| Piece { row, group, follow: Some(follow), point: None })
         });
         own.chain(followed).collect()
     }
 
+    /// The measures whose numbers are those of a row.
+    pub fn judges<'a>(&'a self, piece: Piece<'a>) -> impl Iterator<Item = Piece<'a>> {
+        let is_its = move |follow: &&Follow| follow.judges && piece.row.follow.contains(&follow.name);
+        let own = self.follow.iter().filter(move |_| piece.follow.is_none()).filter(is_its);
+        own.map(move |follow| Piece { follow: Some(follow), ..piece })
+    }
+
     /// The seeds of a piece, from the first of the plan on.
     pub fn seeds(&self, plan: &Plan, piece: Piece) -> std::ops::Range<u64> {
-        let Piece { row, group, follow } = piece;
+        let Piece { row, group, follow, .. } = piece;
         let argued = if row.argument { self.at(plan).seeds } else { None };
         let own = AtScale::of(&group.scales, plan).seeds.or(AtScale::of(&row.scales, plan).seeds);
         let count = match follow {
@@ -103,7 +139,7 @@ impl Contents {
 
     /// Its settings, layer by layer.
     fn entries(&self, plan: &Plan, piece: Piece) -> Vec<Entry> {
-        let Piece { row, group, follow } = piece;
+        let Piece { row, group, follow, point } = piece;
         let gpu = if plan.device == crate::Device::Cpu { &[][..] } else { &self.gpu };
         let mut entries = self.settings.clone();
         entries.extend_from_slice(gpu);
@@ -111,7 +147,8 @@ impl Contents {
             entries.extend_from_slice(layer);
         }
         let here = row.within.iter().filter(|(name, _)| *name == group.name).flat_map(|(_, settings)| settings);
-        let own = row.settings.iter().chain(here).chain(&AtScale::of(&row.scales, plan).settings);
+        let point = point.iter().flat_map(|point| &point.settings);
+        let own = row.settings.iter().chain(here).chain(&AtScale::of(&row.scales, plan).settings).chain(point);
         match follow {
             None => entries.extend(own.cloned()),
             Some(follow) => {
@@ -163,20 +200,23 @@ impl Contents {
         for group in self.groups(plan) {
             for piece in self.pieces(plan, group) {
                 let config = self.config(plan, piece, plan.seed, None)?;
-                if let (Some(measure), None) = (&piece.row.measure, piece.follow) {
+                if let Some(measure) = piece.measure() {
                     let known = plan.registry.known_measure(measure).map_err(other)?;
-                    (known.build)(&config, &self.with(plan, piece.row)).map_err(other)?;
+                    (known.build)(&config, &self.with(plan, piece)).map_err(other)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn with(&self, plan: &Plan, row: &RowSpec) -> serde_json::Map<String, serde_json::Value> {
-        let mut with = row.with.clone();
-        with.extend(self.at(plan).with.clone());
-        with.extend(AtScale::of(&row.scales, plan).with.clone());
-        with
+    /// Settings of a measure, in the layers of all settings.
+    fn with(&self, plan: &Plan, piece: Piece) -> Map<String, Value> {
+        let Piece { row, group, follow, .. } = piece;
+        let at = |scales| &AtScale::of(scales, plan).with;
+        let mut layers = vec![at(&self.scales), &group.with, at(&group.scales), &row.with, at(&row.scales)];
+        // What is said of a measure holds for every row that it follows.
+        layers.splice(0..0, follow.iter().flat_map(|follow| [&follow.with, at(&follow.scales)]));
+        layers.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// Why a group cannot be run here.
@@ -201,7 +241,7 @@ impl Contents {
 
     fn item(&self, plan: &Plan, piece: Piece, seed: u64, done: &Finished) -> Result<Item> {
         let label = piece.label(seed);
-        let base = Piece { follow: None, ..piece };
+        let base = piece.base();
         let take = piece.follow.and_then(|follow| follow.take.as_ref());
         let more = match take {
             None => None,
@@ -218,13 +258,13 @@ impl Contents {
             }
         };
         let mut config = self.config(plan, piece, seed, more).map_err(|error| Error::other(error.to_string()))?;
-        if let (Some(measure), None) = (&piece.row.measure, piece.follow) {
-            let known = plan.registry.known_measure(measure)?;
-            let work = crate::Work::Measure((known.build)(&config, &self.with(plan, piece.row))?);
-            return Ok(Item { label, alone: piece.row.alone, work });
-        }
-        if piece.follow.is_some_and(|follow| follow.start) {
+        if piece.follow.is_some_and(|follow| follow.start || follow.measure.is_some()) {
             config.start.lambda = plan.lambda_of(&base.label(seed));
+        }
+        if let Some(measure) = piece.measure() {
+            let known = plan.registry.known_measure(measure)?;
+            let work = crate::Work::Measure((known.build)(&config.sealed()?, &self.with(plan, piece))?);
+            return Ok(Item { label, alone: piece.row.alone, work });
         }
         if let Some(theta) = self.theta_of(piece) {
             config.start.theta = plan.theta_of(&theta.label(seed));
@@ -235,8 +275,9 @@ impl Contents {
     /// The piece whose θ this one starts from.
     fn theta_of<'a>(&'a self, piece: Piece<'a>) -> Option<Piece<'a>> {
         let name = piece.row.theta.as_ref()?;
-        let row = self.rows.iter().find(|row| row.name() == *name)?;
-        Some(Piece { row, follow: None, ..piece })
+        let here = |row: &&RowSpec| row.groups.is_empty() || row.groups.contains(&piece.group.name);
+        let row = self.rows.iter().filter(here).find(|row| row.name() == *name)?;
+        Some(Piece { row, ..piece.base() })
     }
 
     /// All pieces with their seeds that can be run here, in the order they are to be done.
@@ -244,7 +285,10 @@ impl Contents {
         let mut all = vec![];
         for group in self.groups(plan).into_iter().filter(|group| self.missing(plan, group).is_none()) {
             for piece in self.pieces(plan, group) {
-                all.extend(self.seeds(plan, piece).map(|seed| (piece, seed)));
+                let is_done_elsewhere = piece.row.shared.is_some() && piece.follow.is_none();
+                if piece.row.not_run.is_none() && !is_done_elsewhere {
+                    all.extend(self.seeds(plan, piece).map(|seed| (piece, seed)));
+                }
             }
         }
         // The first seed of every row that carries an argument comes first.
@@ -264,13 +308,10 @@ impl Contents {
         let mut items = vec![];
         for (piece, seed) in self.order(plan) {
             let is_ready = || match (piece.follow, self.theta_of(piece)) {
-                (Some(_), _) => {
-                    let base = Piece { follow: None, ..piece }.label(seed);
-                    match done.get(&base) {
-                        Some(Done::Run(run)) => run.arrived(),
-                        other => matches!(other, Some(Done::Measured { .. })),
-                    }
-                }
+                (Some(_), _) => match done.get(&piece.base().label(seed)) {
+                    Some(Done::Run(run)) => run.arrived(),
+                    other => matches!(other, Some(Done::Measured { .. })),
+                },
                 (None, Some(theta)) => {
                     matches!(done.get(&theta.label(seed)), Some(Done::Run(_) | Done::Measured { .. }))
                 }
@@ -282,6 +323,23 @@ impl Contents {
         }
         Ok(items)
     }
+}
+
+/// A text with the values of a configuration in place of their keys in braces.
+pub(super) fn filled(text: &str, config: &Config) -> String {
+    let mut parts = text.split('{');
+    let mut filled = parts.next().unwrap_or_default().to_string();
+    let settings = Value::Object(config.settings());
+    for part in parts {
+        let (key, rest) = part.split_once('}').unwrap_or((part, ""));
+        match settings.pointer(&format!("/{}", key.replace('.', "/"))) {
+            Some(Value::String(word)) => filled += word,
+            Some(value) => filled += &value.to_string(),
+            None => filled += &format!("{{{key}}}"),
+        }
+        filled += rest;
+    }
+    filled
 }
 
 fn other(error: Error) -> ConfigError {

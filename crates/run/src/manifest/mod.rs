@@ -34,11 +34,12 @@ mod curves;
 mod findings;
 mod items;
 mod parse;
+mod pictures;
 mod reader;
 mod rule;
 mod taken;
 
-pub use taken::Taken;
+pub use taken::{Taken, TakenPicture};
 
 use crate::config::entries::Entry;
 use crate::config::errors::ConfigError;
@@ -88,6 +89,10 @@ struct Contents {
     metrics: Vec<Metric>,
     rows: Vec<RowSpec>,
     follow: Vec<Follow>,
+    differences: Vec<Difference>,
+    /// The cost of a run in words, with keys in braces, if rows with another cost than the one they are to beat are
+    /// named.
+    effort: Option<String>,
 }
 
 /// The settings of a study, a group or a row that depend on the scale.
@@ -105,15 +110,26 @@ struct AtScale {
     rows: Vec<String>,
     /// It is left out.
     skip: bool,
+    /// The settings of which a row has the best.
+    grid: Vec<Point>,
     /// Whether numbers are compared with the paper's.
     held: Option<bool>,
     about: String,
+}
+
+/// One of several settings of a row.
+#[derive(Clone)]
+struct Point {
+    number: usize,
+    settings: Vec<Entry>,
 }
 
 /// Tasks, data or sizes of which every row is taken.
 struct Group {
     name: String,
     settings: Vec<Entry>,
+    /// Settings of measures.
+    with: Map<String, Value>,
     /// The dataset that is read.
     data: String,
     /// Its place in a sweep over the groups.
@@ -124,6 +140,8 @@ struct Group {
 /// A number that is read off an item.
 struct Metric {
     name: String,
+    /// The iterate or the judge it is of, shown among the settings of a row.
+    setting: String,
     source: Source,
     /// value = times · (x − minus), its size if it is `absolute`.
     times: f64,
@@ -131,8 +149,20 @@ struct Metric {
     absolute: bool,
     better: Option<Better>,
     rule: Rule,
-    /// It is drawn over iterations.
-    curve: bool,
+    /// It is drawn over this: iterations, or the axis of a measure's curve.
+    curve: Option<String>,
+    /// It is drawn over another axis than iterations, and is no number of a row.
+    drawn: bool,
+    /// Groups and rows that have it; all if there are none.
+    groups: Vec<String>,
+    rows: Vec<String>,
+}
+
+impl Metric {
+    /// The name that other parts of the file call it by.
+    fn id(&self) -> String {
+        if self.setting.is_empty() { self.name.clone() } else { format!("{}, {}", self.name, self.setting) }
+    }
 }
 
 /// The source of a number.
@@ -147,6 +177,8 @@ enum Source {
     Lambda(usize),
     /// The largest size of all numbers of λ but this one, relative to it if that is true.
     LambdaBut(usize, bool),
+    /// How many runs diverged, if any did.
+    Diverged,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -188,7 +220,14 @@ struct RowSpec {
     within: Vec<(String, Vec<Entry>)>,
     /// The measure that is taken instead of a run.
     measure: Option<String>,
+    /// Settings of its measure, and of the measures that follow it.
     with: Map<String, Value>,
+    /// Settings of which it has the best.
+    grid: Vec<Point>,
+    /// Why it is not run.
+    not_run: Option<String>,
+    /// The group whose run of the same row it shares.
+    shared: Option<String>,
     /// It measures times, so that nothing else runs at the same time.
     alone: bool,
     scales: [AtScale; 3],
@@ -196,7 +235,7 @@ struct RowSpec {
     groups: Vec<String>,
     /// Metrics that it has; all if there are none.
     metrics: Vec<String>,
-    /// It diverged in the paper.
+    /// It diverged in the paper, or did not arrive.
     diverged: bool,
     held: Vec<Held>,
     follow: Vec<String>,
@@ -213,10 +252,17 @@ impl RowSpec {
     }
 }
 
-/// A follow-up run with the learned λ of a row.
+/// A follow-up run, or a measure, with the learned λ of a row.
 struct Follow {
     name: String,
+    /// Its rows' method; that of the row and its name if there is none.
+    method: Option<String>,
     settings: Vec<Entry>,
+    /// The measure that is taken of that λ instead of a run.
+    measure: Option<String>,
+    with: Map<String, Value>,
+    /// Its numbers are those of the row itself.
+    judges: bool,
     scales: [AtScale; 3],
     /// The run starts from that λ.
     start: bool,
@@ -226,6 +272,17 @@ struct Follow {
     every_seed: bool,
     /// Metrics that it has; all if there are none.
     metrics: Vec<String>,
+}
+
+/// The difference of a metric between two rows.
+struct Difference {
+    name: String,
+    method: String,
+    metric: String,
+    of: String,
+    minus: String,
+    paper: Option<f64>,
+    why: String,
 }
 
 impl Manifest {

@@ -2,8 +2,9 @@
 
 use super::reader::{Reader, Result, TomlFile};
 use super::rule::{self, Rule};
-use super::{AtScale, Better, ByGroup, Contents, Follow, Group, Held, Metric, RowSpec, Source};
+use super::{AtScale, Better, ByGroup, Contents, Difference, Follow, Group, Held, Metric, Point, RowSpec, Source};
 use crate::Scale;
+use crate::config::entries::{Entry, Given};
 use crate::config::errors::{ConfigError, Place, Wrong};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -26,23 +27,44 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(String, Contents)> {
     let follow = root.tables("follow")?.iter().map(one_follow).collect::<Result<Vec<_>>>()?;
     let mut groups = root.tables("group")?.iter().map(|table| group(table, &data)).collect::<Result<Vec<_>>>()?;
     if groups.is_empty() {
-        groups.push(Group { name: String::new(), settings: vec![], data, x: None, scales: AtScale::none() });
+        let (settings, with) = (vec![], Map::new());
+        groups.push(Group { name: String::new(), settings, with, data, x: None, scales: AtScale::none() });
     }
     let tables = root.tables("row")?;
     let rows = tables.iter().map(|table| row(table, &metrics, &groups, &follow)).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = rows.iter().map(RowSpec::name).collect();
     for (n, (table, row)) in tables.iter().zip(&rows).enumerate() {
-        if names[..n].contains(&names[n]) {
-            return Err(table.wrong(format!("there are two rows '{}'; give one of them another setting", names[n])));
+        let overlap = |other: &RowSpec| {
+            other.name() == names[n]
+                && (row.groups.is_empty()
+                    || other.groups.is_empty()
+                    || row.groups.iter().any(|group| other.groups.contains(group)))
+        };
+        if rows[..n].iter().any(overlap) {
+            let wrong = format!("there are two rows '{}'; give one of them another setting or other groups", names[n]);
+            return Err(table.wrong(wrong));
+        }
+        if let Some(group) = row.shared.as_ref().filter(|name| groups.iter().all(|group| group.name != **name)) {
+            return Err(table.unknown_word("shared", group, groups.iter().map(|group| group.name.as_str())));
         }
         let known = || names.iter().map(String::as_str);
         let rules =
             row.held.iter().filter_map(|held| held.rule.as_ref()).chain(metrics.iter().map(|metric| &metric.rule));
+        let known = || known().chain(follow.iter().filter_map(|follow| follow.method.as_deref()));
         let others = rules.filter_map(Rule::baseline).chain(row.theta.as_deref());
         if let Some(other) = others.into_iter().find(|other| !known().any(|name| name == *other)) {
             return Err(table.unknown_word("rule", other, known()));
         }
     }
+    let known = || names.iter().map(String::as_str);
+    for (table, metric) in root.tables("metric")?.iter().zip(&metrics) {
+        if let Some(other) = metric.rows.iter().find(|row| !known().any(|name| name == *row)) {
+            return Err(table.unknown_word("rows", other, known()));
+        }
+        listed(table, "groups", groups.iter().map(|group| group.name.as_str()))?;
+    }
+    let differences = root.tables("difference")?;
+    let differences = differences.iter().map(|table| difference(table, &metrics, &names)).collect::<Result<_>>()?;
     let contents = Contents {
         about: root.text("about")?.unwrap_or_default(),
         settings: root.settings("settings")?,
@@ -53,6 +75,8 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(String, Contents)> {
         metrics,
         rows,
         follow,
+        differences,
+        effort: root.text("effort")?,
     };
     root.finish()?;
     Ok((title, contents))
@@ -88,6 +112,7 @@ fn at_scale(table: &Reader) -> Result<AtScale> {
         groups: table.texts("groups")?.unwrap_or_default(),
         rows: table.texts("rows")?.unwrap_or_default(),
         skip: table.truth("skip")?,
+        grid: grid(table)?,
         held: Some(table.truth("held")?).filter(|held| *held),
         about: table.text("about")?.unwrap_or_default(),
     };
@@ -101,10 +126,51 @@ fn with(table: &Reader) -> Result<Map<String, Value>> {
     Ok(entries.into_iter().filter_map(|entry| Some((entry.dotted(), entry.value.json()?))).collect())
 }
 
+/// Settings with arrays of values, as all combinations of them; the last one changes fastest.
+fn grid(table: &Reader) -> Result<Vec<Point>> {
+    let mut points: Vec<Vec<Entry>> = vec![];
+    for (n, entry) in table.settings("grid")?.into_iter().filter(|entry| entry.value != Given::Table).enumerate() {
+        let Given::Array(values) = &entry.value else {
+            return Err(ConfigError::at(&entry.place, Wrong::Other(format!("grid.{} is an array", entry.dotted()))));
+        };
+        let before = if n == 0 { vec![vec![]] } else { std::mem::take(&mut points) };
+        for point in before {
+            let with = |value: &Given| {
+                let one = Entry { value: value.clone(), ..entry.clone() };
+                point.iter().cloned().chain([one]).collect()
+            };
+            points.extend(values.iter().map(with));
+        }
+    }
+    Ok(points.into_iter().enumerate().map(|(number, settings)| Point { number, settings }).collect())
+}
+
+fn difference(table: &Reader, metrics: &[Metric], rows: &[String]) -> Result<Difference> {
+    let listed = |name: &str, known: Vec<String>| -> Result<String> {
+        let word = table.required(name)?;
+        match known.contains(&word) {
+            true => Ok(word),
+            false => Err(table.unknown_word(name, &word, known.iter().map(String::as_str))),
+        }
+    };
+    let found = Difference {
+        name: table.required("name")?,
+        method: table.required("method")?,
+        metric: listed("metric", metrics.iter().map(Metric::id).collect())?,
+        of: listed("of", rows.to_vec())?,
+        minus: listed("minus", rows.to_vec())?,
+        paper: table.number("paper")?,
+        why: table.text("why")?.unwrap_or_default(),
+    };
+    table.finish()?;
+    Ok(found)
+}
+
 fn group(table: &Reader, data: &str) -> Result<Group> {
     let found = Group {
         name: table.required("name")?,
         settings: table.settings("settings")?,
+        with: with(table)?,
         data: table.text("data")?.unwrap_or_else(|| data.into()),
         x: table.number("x")?,
         scales: at_scales(table)?,
@@ -124,16 +190,27 @@ fn metric(table: &Reader) -> Result<Metric> {
     sources.extend(table.whole("lambda")?.map(|n| Source::Lambda(n as usize)));
     let relative = table.truth("relative")?;
     sources.extend(table.whole("lambda_but")?.map(|n| Source::LambdaBut(n as usize, relative)));
-    let one = || table.wrong("a metric has one of: of = MEASURE, best = MEASURE, lambda = NUMBER, lambda_but = NUMBER");
+    sources.extend(table.truth("diverged")?.then_some(Source::Diverged));
+    let one = || {
+        table.wrong(
+            "a metric has one of: of = MEASURE, best = MEASURE, lambda = NUMBER, lambda_but = NUMBER, diverged = true",
+        )
+    };
+    let over = table.text("over")?;
+    let iterations = table.truth("curve")?.then(|| "outer iteration".to_string());
     let found = Metric {
         name: table.required("name")?,
+        setting: table.text("setting")?.unwrap_or_default(),
         source: if sources.len() == 1 { sources.swap_remove(0) } else { return Err(one()) },
         times: table.number("times")?.unwrap_or(1.0),
         minus: table.number("minus")?.unwrap_or(0.0),
         absolute: table.truth("absolute")?,
         better: table.word("better", &[("higher", Better::Higher), ("lower", Better::Lower)])?,
         rule: rule::read(table, "rule")?.unwrap_or_default(),
-        curve: table.truth("curve")?,
+        drawn: over.is_some(),
+        curve: over.or(iterations),
+        groups: table.texts("groups")?.unwrap_or_default(),
+        rows: table.texts("rows")?.unwrap_or_default(),
     };
     table.finish()?;
     Ok(found)
@@ -142,7 +219,11 @@ fn metric(table: &Reader) -> Result<Metric> {
 fn one_follow(table: &Reader) -> Result<Follow> {
     let found = Follow {
         name: table.required("name")?,
+        method: table.text("method")?,
         settings: table.settings("settings")?,
+        measure: table.text("measure")?,
+        with: with(table)?,
+        judges: table.truth("judges")?,
         scales: at_scales(table)?,
         start: table.truth("start")?,
         take: table.text("take")?,
@@ -154,8 +235,9 @@ fn one_follow(table: &Reader) -> Result<Follow> {
 }
 
 fn row(table: &Reader, metrics: &[Metric], groups: &[Group], follow: &[Follow]) -> Result<RowSpec> {
-    let metric_names = || metrics.iter().map(|metric| metric.name.as_str());
-    let mut held = vec![read_held(table, metrics[0].name.clone(), groups)?];
+    let ids: Vec<String> = metrics.iter().map(Metric::id).collect();
+    let metric_names = || ids.iter().map(String::as_str);
+    let mut held = vec![read_held(table, ids[0].clone(), groups)?];
     for inside in table.tables("number")? {
         let metric = inside.required("metric")?;
         if !metric_names().any(|known| known == metric) {
@@ -176,6 +258,9 @@ fn row(table: &Reader, metrics: &[Metric], groups: &[Group], follow: &[Follow]) 
         within: within(table, groups)?,
         measure: table.text("measure")?,
         with: with(table)?,
+        grid: grid(table)?,
+        not_run: table.text("not_run")?,
+        shared: table.text("shared")?,
         alone: table.truth("alone")?,
         scales: at_scales(table)?,
         groups: listed(table, "groups", groups.iter().map(|group| group.name.as_str()))?,
@@ -187,11 +272,15 @@ fn row(table: &Reader, metrics: &[Metric], groups: &[Group], follow: &[Follow]) 
         show: table.truth("show")?,
     };
     table.finish()?;
+    let has_grid = !found.grid.is_empty() || found.scales.iter().any(|at| !at.grid.is_empty());
+    if has_grid && !(found.follow.is_empty() && found.measure.is_none()) {
+        return Err(table.wrong("a row with a grid is a run, and nothing follows it"));
+    }
     Ok(found)
 }
 
 /// The settings of a row in some groups: `in."GROUP"`.
-fn within(table: &Reader, groups: &[Group]) -> Result<Vec<(String, Vec<crate::config::entries::Entry>)>> {
+fn within(table: &Reader, groups: &[Group]) -> Result<Vec<(String, Vec<Entry>)>> {
     let Some(inside) = table.table("in")? else { return Ok(vec![]) };
     let found = groups.iter().map(|group| Ok((group.name.clone(), inside.settings(&group.name)?)));
     let found = found.collect::<Result<Vec<_>>>()?;

@@ -95,6 +95,11 @@ impl<'a> Reader<'a> {
         ConfigError::at(&self.place_of(name), wrong)
     }
 
+    /// Returns true if it has a key.
+    pub fn has(&self, name: &str) -> bool {
+        self.table.contains_key(name)
+    }
+
     fn item(&self, name: &str) -> Option<&'a Item> {
         self.known.borrow_mut().push(name.to_string());
         self.table.get(name)

@@ -18,4 +18,29 @@ pub struct Taken {
     pub cost: Option<f64>,
     /// Runs that diverged.
     pub diverged: u32,
+    /// What became of a run that did not arrive where it should: "ends at 0.3"; empty if it did.
+    #[serde(default)]
+    pub missed: String,
+    /// Pictures for the page.
+    #[serde(default)]
+    pub pictures: Vec<TakenPicture>,
+}
+
+/// A picture in a grid to which every row of a table contributes a line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TakenPicture {
+    /// The title of the grid.
+    pub grid: String,
+    /// The line, if it is not that of the row: all rows have the same one, which is shown once.
+    pub row: String,
+    /// The column.
+    pub column: String,
+    /// The caption below it.
+    pub caption: String,
+    /// Pixels in a row.
+    pub side: usize,
+    /// Red, green and blue for every pixel; otherwise one level.
+    pub colours: bool,
+    /// From 0 to 255, row by row.
+    pub levels: Vec<u8>,
 }
