@@ -101,3 +101,28 @@ fn studies_interrupted_and_resumed_with_one_job_and_with_two_have_the_same_rows_
         assert_eq!(place.read("parts/rows.jsonl"), place.read("whole/rows.jsonl"), "{study}");
     }
 }
+
+#[test]
+fn the_items_of_a_study_of_networks_are_runs_that_report_and_resume_understand() {
+    let place = Place::new();
+    for (study, wanted, item) in [
+        ("l1-regularisation", &["warm-up", "digits-hpo-sgld-0.01-1e-6"][..], "digits-hpo-sgld-0.01-1e-6-0"),
+        ("learned-loss", &["rmd-fo"][..], "rmd-fo-which-keeps-lambda-where-it-starts-0"),
+    ] {
+        let only = wanted.iter().flat_map(|part| ["--only", part]);
+        let arguments = ["reproduce", study, "--quick", "--quiet", "--out", study];
+        place.run(&arguments.into_iter().chain(only).collect::<Vec<_>>()).done();
+        let folder = format!("{study}/{item}");
+        let lines = place.read(&format!("{folder}/metrics.jsonl")).lines().count();
+        assert!(lines > 10, "{study}: {lines} lines of metrics");
+        for file in ["config.toml", "result.json", "lambda.safetensors", "checkpoint"] {
+            assert!(place.path(&format!("{folder}/{file}")).exists(), "{study} has no {file}");
+        }
+        place.run(&["report", &folder]).done();
+        assert!(place.read(&format!("{folder}/report.html")).contains("<svg"), "{study}");
+        let more = (lines + 4).to_string();
+        place.run(&["resume", &folder, "--iterations", &more, "--quiet"]).done();
+        let longer = place.read(&format!("{folder}/metrics.jsonl"));
+        assert_eq!(longer.lines().count(), lines + 4, "{study}");
+    }
+}
