@@ -9,9 +9,9 @@ pub mod conv;
 mod data;
 mod executor;
 pub mod gemm;
-mod isa;
 pub mod kernels;
 mod runtime;
+mod simd;
 mod target;
 mod vm;
 

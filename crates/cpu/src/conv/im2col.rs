@@ -296,7 +296,7 @@ impl<T: Real> Im2col<T> {
                         dst_tap: width,
                     };
                     // SAFETY: only elements of the image are read, only the panel is written.
-                    unsafe { if step == 1 { self.kernels.patch(&p) } else { spread(&p, step) } }
+                    unsafe { if step == 1 { (self.kernels.patch)(&p) } else { spread(&p, step) } }
                 }
             }
         });

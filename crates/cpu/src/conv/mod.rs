@@ -12,8 +12,8 @@ mod shift;
 mod tests;
 
 use crate::gemm::{Kernels, Real};
-use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
+use crate::simd::Isa;
 use bilevel_graph::ConvDims;
 use geometry::{Axis, Core};
 use im2col::Im2col;

@@ -112,7 +112,7 @@ impl<T: Real> Plane<T> {
                 let mut src = from.wrapping_offset(line * s[2] + (core.x.start + low as isize) * s[3]);
                 let dst = dst.add(low);
                 if s[3] == 1 {
-                    self.kernels.copy(&BlockCopy { src, src_row: 0, rows: 1, cols: high - low, dst, dst_row: 0 });
+                    (self.kernels.copy)(&BlockCopy { src, src_row: 0, rows: 1, cols: high - low, dst, dst_row: 0 });
                 } else {
                     for i in 0..high - low {
                         *dst.add(i) = *src;

@@ -285,7 +285,7 @@ impl<T: Real> Shift<T> {
                         for (p, rows) in [(0, low), (high, self.places - high)] {
                             let zeros = ZEROS.as_ptr().cast();
                             let dst_row = dst_row as isize;
-                            self.kernels.copy(&BlockCopy {
+                            (self.kernels.copy)(&BlockCopy {
                                 src: zeros,
                                 src_row: 0,
                                 rows,

@@ -1,7 +1,7 @@
 //! The innermost loops, generic over the vector type: a tile of outer products, a tile of inner products, a transposed
 //! block copy.
 
-use super::simd::Simd;
+use crate::simd::{GemmVector, MAX_LANES, Num};
 
 /// A tile of C with the vector axis contiguous:
 ///
@@ -41,42 +41,43 @@ pub(crate) struct GemmTile<T> {
 /// A tile of `MV` vectors by `NR` columns; `UNIT` takes `b_col` as 1.
 ///
 /// # Safety
-/// All addresses the formula of [`GemmTile`] names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula of [`GemmTile`] names must be good; the machine must have the instructions of `V`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
-pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT: bool>(t: &GemmTile<S::T>) {
+pub(crate) unsafe fn tile<V: GemmVector, const MV: usize, const NR: usize, const UNIT: bool>(t: &GemmTile<V::Elem>) {
     // SAFETY: the caller's promise; masked accesses stay below `last`.
     unsafe {
-        let full = t.last == S::LANES;
-        let mask = S::mask(t.last);
-        let mut acc = [[S::zero(); MV]; NR];
+        let full = t.last == V::LANES;
+        let mask = V::lanes(0, t.last);
+        let zero = V::splat(V::Elem::ZERO);
+        let mut acc = [[zero; MV]; NR];
         let (mut a, mut b) = (t.a, t.b);
         let col = if UNIT { 1 } else { t.b_col };
         if t.rows * t.len >= 16 {
             // The result's lines arrive while the sum is made.
             for j in 0..NR {
                 for v in 0..MV {
-                    S::prefetch(t.c.wrapping_offset(j as isize * t.c_col).wrapping_add(v * S::LANES));
+                    V::prefetch(t.c.wrapping_offset(j as isize * t.c_col).wrapping_add(v * V::LANES));
                 }
             }
         }
         for _ in 0..t.rows {
             for _ in 0..t.len {
-                let mut av = [S::zero(); MV];
+                let mut av = [zero; MV];
                 for v in 0..MV {
-                    let p = a.wrapping_add(v * S::LANES);
-                    av[v] = if v + 1 < MV || (full && !S::FREE_MASK) { S::load(p) } else { S::load_mask(p, mask) };
+                    let p = a.wrapping_add(v * V::LANES);
+                    av[v] = if v + 1 < MV || (full && !V::FREE_MASK) { V::load(p) } else { V::load_lanes(p, mask) };
                 }
                 // Columns in threes from one address each, so that the addresses of twelve columns fit in registers.
                 let mut three = b;
                 for (j, acc) in acc.iter_mut().enumerate() {
-                    let bv =
-                        S::splat(if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) });
+                    let at = if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) };
+                    let bv = V::splat(*at);
                     if j % 3 == 2 {
                         three = three.wrapping_offset(3 * col);
                     }
                     for v in 0..MV {
-                        acc[v] = S::fma(av[v], bv, acc[v]);
+                        acc[v] = av[v].fma(bv, acc[v]);
                     }
                 }
                 a = a.wrapping_offset(t.a_step);
@@ -88,17 +89,17 @@ pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT:
         let mut c = t.c;
         for acc in acc {
             for (v, mut x) in acc.into_iter().enumerate() {
-                let p = c.wrapping_add(v * S::LANES);
+                let p = c.wrapping_add(v * V::LANES);
                 if v + 1 < MV || full {
                     if t.accumulate {
-                        x = S::add(S::load(p), x);
+                        x = V::load(p).add(x);
                     }
-                    S::store(p, x);
+                    x.store(p);
                 } else {
                     if t.accumulate {
-                        x = S::add(S::load_mask(p, mask), x);
+                        x = V::load_lanes(p, mask).add(x);
                     }
-                    S::store_mask(p, x, mask);
+                    x.store_lanes(p, mask);
                 }
             }
             c = c.wrapping_offset(t.c_col);
@@ -131,44 +132,41 @@ pub(crate) struct Dots<T> {
 /// `DR` × `DC` inner products at once, each in one vector accumulator.
 ///
 /// # Safety
-/// All addresses the formula of [`Dots`] names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula of [`Dots`] names must be good; the machine must have the instructions of `V`.
 #[inline(always)]
-pub(crate) unsafe fn dots<S: Simd, const DR: usize, const DC: usize>(t: &Dots<S::T>)
-where
-    S::T: std::ops::Add<Output = S::T>,
-{
+pub(crate) unsafe fn dots<V: GemmVector, const DR: usize, const DC: usize>(t: &Dots<V::Elem>) {
     // SAFETY: the caller's promise; the masked tail stays below `len`.
     unsafe {
-        let mut acc = [[S::zero(); DR]; DC];
-        let a: [*const S::T; DR] = std::array::from_fn(|i| t.a.wrapping_offset(i as isize * t.a_row));
-        let b: [*const S::T; DC] = std::array::from_fn(|j| t.b.wrapping_offset(j as isize * t.b_col));
-        let whole = t.len - t.len % S::LANES;
+        let mut acc = [[V::splat(V::Elem::ZERO); DR]; DC];
+        let a: [*const V::Elem; DR] = std::array::from_fn(|i| t.a.wrapping_offset(i as isize * t.a_row));
+        let b: [*const V::Elem; DC] = std::array::from_fn(|j| t.b.wrapping_offset(j as isize * t.b_col));
+        let whole = t.len - t.len % V::LANES;
         let mut k = 0;
         while k < whole {
-            let av: [S::V; DR] = std::array::from_fn(|i| S::load(a[i].add(k)));
+            let av: [V; DR] = std::array::from_fn(|i| V::load(a[i].add(k)));
             for j in 0..DC {
-                let bv = S::load(b[j].add(k));
+                let bv = V::load(b[j].add(k));
                 for i in 0..DR {
-                    acc[j][i] = S::fma(av[i], bv, acc[j][i]);
+                    acc[j][i] = av[i].fma(bv, acc[j][i]);
                 }
             }
-            k += S::LANES;
+            k += V::LANES;
         }
         if k < t.len {
-            let mask = S::mask(t.len - k);
-            let av: [S::V; DR] = std::array::from_fn(|i| S::load_mask(a[i].add(k), mask));
+            let mask = V::lanes(0, t.len - k);
+            let av: [V; DR] = std::array::from_fn(|i| V::load_lanes(a[i].add(k), mask));
             for j in 0..DC {
-                let bv = S::load_mask(b[j].add(k), mask);
+                let bv = V::load_lanes(b[j].add(k), mask);
                 for i in 0..DR {
-                    acc[j][i] = S::fma(av[i], bv, acc[j][i]);
+                    acc[j][i] = av[i].fma(bv, acc[j][i]);
                 }
             }
         }
         for (j, acc) in acc.iter().enumerate() {
             for (i, acc) in acc.iter().enumerate() {
                 let p = t.c.wrapping_offset(i as isize * t.c_row + j as isize * t.c_col);
-                let x = S::sum(*acc);
-                *p = if t.accumulate { *p + x } else { x };
+                let x = acc.sum();
+                *p = if t.accumulate { (*p).plus(x) } else { x };
             }
         }
     }
@@ -193,34 +191,34 @@ pub(crate) struct BlockCopy<T> {
 /// See [`BlockCopy`].
 ///
 /// # Safety
-/// All addresses the formula names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula names must be good; the machine must have the instructions of `V`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
-pub(crate) unsafe fn transpose<S: Simd>(t: &BlockCopy<S::T>) {
+pub(crate) unsafe fn transpose<V: GemmVector>(t: &BlockCopy<V::Elem>) {
     // SAFETY: the caller's promise; masked accesses stay inside the block.
     unsafe {
-        let mut r = [S::zero(); 16];
+        let mut r = [V::splat(V::Elem::ZERO); MAX_LANES];
         let at = |i: usize| t.src.wrapping_offset(i as isize * t.src_row);
         let to = |j: usize| t.dst.wrapping_offset(j as isize * t.dst_row);
-        if t.rows == S::LANES && t.cols == S::LANES {
-            for i in 0..S::LANES {
-                r[i] = S::load(at(i));
+        if t.rows == V::LANES && t.cols == V::LANES {
+            for i in 0..V::LANES {
+                r[i] = V::load(at(i));
             }
-            S::transpose(&mut r);
-            for j in 0..S::LANES {
-                S::store(to(j), r[j]);
+            V::transpose(&mut r);
+            for j in 0..V::LANES {
+                r[j].store(to(j));
             }
         } else {
-            let (have, want) = (S::mask(t.cols), S::mask(t.rows));
-            for i in 0..S::LANES {
+            let (have, want) = (V::lanes(0, t.cols), V::lanes(0, t.rows));
+            for i in 0..V::LANES {
                 if i < t.rows {
-                    r[i] = S::load_mask(at(i), have);
+                    r[i] = V::load_lanes(at(i), have);
                 }
             }
-            S::transpose(&mut r);
-            for j in 0..S::LANES {
+            V::transpose(&mut r);
+            for j in 0..V::LANES {
                 if j < t.cols {
-                    S::store_mask(to(j), r[j], want);
+                    r[j].store_lanes(to(j), want);
                 }
             }
         }
@@ -230,24 +228,24 @@ pub(crate) unsafe fn transpose<S: Simd>(t: &BlockCopy<S::T>) {
 /// Rows copied as they are: dst[i·dst_row + j] = src[i·src_row + j] for i < rows, j < cols of a [`BlockCopy`].
 ///
 /// # Safety
-/// All addresses the formula names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula names must be good; the machine must have the instructions of `V`.
 #[inline(always)]
-pub(crate) unsafe fn copy<S: Simd>(t: &BlockCopy<S::T>) {
+pub(crate) unsafe fn copy<V: GemmVector>(t: &BlockCopy<V::Elem>) {
     // SAFETY: the caller's promise; the masked tail stays inside the row.
     unsafe {
-        let whole = t.cols - t.cols % S::LANES;
-        let tail = S::mask(t.cols - whole);
+        let whole = t.cols - t.cols % V::LANES;
+        let tail = V::lanes(0, t.cols - whole);
         let (mut src, mut dst) = (t.src, t.dst);
         for _ in 0..t.rows {
             let mut j = 0;
             while j < whole {
                 // Rows far apart are beyond the machine's own prefetching.
-                S::prefetch(src.wrapping_offset(16 * t.src_row).wrapping_add(j));
-                S::store(dst.add(j), S::load(src.add(j)));
-                j += S::LANES;
+                V::prefetch(src.wrapping_offset(16 * t.src_row).wrapping_add(j));
+                V::load(src.add(j)).store(dst.add(j));
+                j += V::LANES;
             }
             if whole < t.cols {
-                S::store_mask(dst.add(j), S::load_mask(src.add(j), tail), tail);
+                V::load_lanes(src.add(j), tail).store_lanes(dst.add(j), tail);
             }
             src = src.wrapping_offset(t.src_row);
             dst = dst.wrapping_offset(t.dst_row);
@@ -285,31 +283,32 @@ pub(crate) struct Patch<'a, T> {
 /// See [`Patch`].
 ///
 /// # Safety
-/// All addresses the formula names must be good; the machine must have the instructions of `S`.
+/// All addresses the formula names must be good; the machine must have the instructions of `V`.
 #[inline(always)]
-pub(crate) unsafe fn patch<S: Simd>(p: &Patch<'_, S::T>) {
+pub(crate) unsafe fn patch<V: GemmVector>(p: &Patch<'_, V::Elem>) {
     // SAFETY: the caller's promise; masked accesses stay inside.
     unsafe {
-        let mut read = [[S::mask(0); 2]; TAPS];
+        let mut read = [[V::lanes(0, 0); 2]; TAPS];
         for (read, &(low, high)) in read.iter_mut().zip(p.inside) {
             for (v, read) in read.iter_mut().enumerate() {
-                let part = |x: usize| x.clamp(v * S::LANES, (v + 1) * S::LANES) - v * S::LANES;
-                *read = S::mask_between(part(low), part(high));
+                let part = |x: usize| x.clamp(v * V::LANES, (v + 1) * V::LANES) - v * V::LANES;
+                *read = V::lanes(part(low), part(high));
             }
         }
-        let two = p.cols > S::LANES;
-        let last = p.cols - if two { S::LANES } else { 0 };
-        let write = S::mask(last);
+        let two = p.cols > V::LANES;
+        let last = p.cols - if two { V::LANES } else { 0 };
+        let write = V::lanes(0, last);
         let (mut src, mut dst) = (p.src, p.dst);
         // Channel by channel, so that every page is visited once; destinations follow each other.
         for _ in 0..p.rows {
             let (mut from, mut to) = (src, dst);
             for read in &read[..p.inside.len()] {
                 if two {
-                    S::store(to, S::load_mask(from, read[0]));
-                    S::store_mask(to.wrapping_add(S::LANES), S::load_mask(from.wrapping_add(S::LANES), read[1]), write);
+                    V::load_lanes(from, read[0]).store(to);
+                    let second = V::load_lanes(from.wrapping_add(V::LANES), read[1]);
+                    second.store_lanes(to.wrapping_add(V::LANES), write);
                 } else {
-                    S::store_mask(to, S::load_mask(from, read[0]), write);
+                    V::load_lanes(from, read[0]).store_lanes(to, write);
                 }
                 from = from.wrapping_offset(p.src_tap);
                 to = to.wrapping_add(p.dst_tap);

@@ -1,10 +1,9 @@
 //! Tables of the innermost loops by instruction set.
 
-use crate::gemm::kernel::{BlockCopy, Dots, GemmTile, Patch, copy, dots, patch, tile, transpose};
-use crate::gemm::simd::{Portable, Simd};
+use crate::gemm::kernel::{BlockCopy, Dots, GemmTile, Patch};
+use crate::simd::{Isa, Vector};
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::x86::{Avx2, Avx512};
-use crate::isa::Isa;
+use crate::simd::{avx2, avx512};
 
 type TileFn<T> = unsafe fn(&GemmTile<T>);
 type DotsFn<T> = unsafe fn(&Dots<T>);
@@ -23,9 +22,12 @@ pub struct Kernels<T: 'static> {
     tiles: [[&'static [TileFn<T>]; 2]; 2],
     /// By rows − 1, columns − 1.
     dots: &'static [&'static [DotsFn<T>]],
-    transpose: unsafe fn(&BlockCopy<T>),
-    copy: unsafe fn(&BlockCopy<T>),
-    patch: unsafe fn(&Patch<'_, T>),
+    /// Copies a block of at most `lanes` × `lanes` elements transposed.
+    pub(crate) transpose: unsafe fn(&BlockCopy<T>),
+    /// Copies rows of any length.
+    pub(crate) copy: unsafe fn(&BlockCopy<T>),
+    /// Copies patches.
+    pub(crate) patch: unsafe fn(&Patch<'_, T>),
 }
 
 /// Vectors in a full tile.
@@ -59,36 +61,6 @@ impl<T> Kernels<T> {
         // SAFETY: passed on.
         unsafe { self.dots[rows - 1][cols - 1](t) }
     }
-
-    /// Copies a block of at most `lanes` × `lanes` elements transposed.
-    ///
-    /// # Safety
-    /// See [`BlockCopy`].
-    #[inline]
-    pub(crate) unsafe fn transpose(&self, t: &BlockCopy<T>) {
-        // SAFETY: passed on.
-        unsafe { (self.transpose)(t) }
-    }
-
-    /// Copies patches.
-    ///
-    /// # Safety
-    /// See [`Patch`].
-    #[inline]
-    pub(crate) unsafe fn patch(&self, p: &Patch<'_, T>) {
-        // SAFETY: passed on.
-        unsafe { (self.patch)(p) }
-    }
-
-    /// Copies rows of any length.
-    ///
-    /// # Safety
-    /// See [`copy`].
-    #[inline]
-    pub(crate) unsafe fn copy(&self, t: &BlockCopy<T>) {
-        // SAFETY: passed on.
-        unsafe { (self.copy)(t) }
-    }
 }
 
 /// Number types the dense kernels work in.
@@ -102,81 +74,80 @@ pub trait Real:
 /// The innermost loops compiled for one kind of machine. Their callers promise that the machine is of that kind, and
 /// the requirements of the loops in `kernel.rs`.
 macro_rules! wrappers {
-    ($tile:ident, $dots:ident, $transpose:ident, $copy:ident, $patch:ident $(, $feature:literal)?) => {
-        $(#[target_feature(enable = $feature)])?
-        unsafe fn $tile<S: Simd, const V: usize, const N: usize, const UNIT: bool>(t: &GemmTile<S::T>) {
-            // SAFETY: passed on; the features are the wrapper's.
-            unsafe { tile::<S, V, N, UNIT>(t) }
-        }
-        $(#[target_feature(enable = $feature)])?
-        unsafe fn $dots<S: Simd, const R: usize, const C: usize>(t: &Dots<S::T>)
-        where
-            S::T: std::ops::Add<Output = S::T>,
-        {
-            // SAFETY: passed on.
-            unsafe { dots::<S, R, C>(t) }
-        }
-        $(#[target_feature(enable = $feature)])?
-        unsafe fn $transpose<S: Simd>(t: &BlockCopy<S::T>) {
-            // SAFETY: passed on.
-            unsafe { transpose::<S>(t) }
-        }
-        $(#[target_feature(enable = $feature)])?
-        unsafe fn $copy<S: Simd>(t: &BlockCopy<S::T>) {
-            // SAFETY: passed on.
-            unsafe { copy::<S>(t) }
-        }
-        $(#[target_feature(enable = $feature)])?
-        unsafe fn $patch<S: Simd>(p: &Patch<'_, S::T>) {
-            // SAFETY: passed on.
-            unsafe { patch::<S>(p) }
+    ($isa:ident $(, $feature:literal)?) => {
+        mod $isa {
+            use crate::gemm::kernel::{self, BlockCopy, Dots, GemmTile, Patch};
+            use crate::simd::GemmVector;
+
+            $(#[target_feature(enable = $feature)])?
+            pub unsafe fn tile<V: GemmVector, const M: usize, const N: usize, const UNIT: bool>(t: &GemmTile<V::Elem>) {
+                // SAFETY: passed on; the features are the wrapper's.
+                unsafe { kernel::tile::<V, M, N, UNIT>(t) }
+            }
+            $(#[target_feature(enable = $feature)])?
+            pub unsafe fn dots<V: GemmVector, const R: usize, const C: usize>(t: &Dots<V::Elem>) {
+                // SAFETY: passed on.
+                unsafe { kernel::dots::<V, R, C>(t) }
+            }
+            $(#[target_feature(enable = $feature)])?
+            pub unsafe fn transpose<V: GemmVector>(t: &BlockCopy<V::Elem>) {
+                // SAFETY: passed on.
+                unsafe { kernel::transpose::<V>(t) }
+            }
+            $(#[target_feature(enable = $feature)])?
+            pub unsafe fn copy<V: GemmVector>(t: &BlockCopy<V::Elem>) {
+                // SAFETY: passed on.
+                unsafe { kernel::copy::<V>(t) }
+            }
+            $(#[target_feature(enable = $feature)])?
+            pub unsafe fn patch<V: GemmVector>(p: &Patch<'_, V::Elem>) {
+                // SAFETY: passed on.
+                unsafe { kernel::patch::<V>(p) }
+            }
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-wrappers!(tile_avx512, dots_avx512, transpose_avx512, copy_avx512, patch_avx512, "avx512f,avx2,fma");
+wrappers!(wide, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma");
 #[cfg(target_arch = "x86_64")]
-wrappers!(tile_avx2, dots_avx2, transpose_avx2, copy_avx2, patch_avx2, "avx2,fma");
-wrappers!(tile_portable, dots_portable, transpose_portable, copy_portable, patch_portable);
+wrappers!(middle, "avx2,fma");
+wrappers!(plain);
 
+/// The table of a vector type: the columns of tiles, and the rows and columns of inner products, up to those that fit the
+/// registers.
 macro_rules! table {
-    ($s:ty, $tile:ident [$($n:literal)*], $dots:ident [$($r:literal)*] $cols:tt, $transpose:ident, $copy:ident, $patch:ident) => {
+    ($isa:ident, $v:ty, [$($n:literal)*], [$($r:literal)*] $cols:tt) => {
         Kernels {
-            lanes: <$s>::LANES,
+            lanes: <$v>::LANES,
             nr: [$($n),*].len(),
             dr: [$($r),*].len(),
             dc: table!(@len $cols),
             tiles: [
-                [&[$($tile::<$s, 1, $n, true>),*], &[$($tile::<$s, 2, $n, true>),*]],
-                [&[$($tile::<$s, 1, $n, false>),*], &[$($tile::<$s, 2, $n, false>),*]],
+                [&[$($isa::tile::<$v, 1, $n, true>),*], &[$($isa::tile::<$v, 2, $n, true>),*]],
+                [&[$($isa::tile::<$v, 1, $n, false>),*], &[$($isa::tile::<$v, 2, $n, false>),*]],
             ],
-            dots: &[$(table!(@row $dots $s, $r $cols)),*],
-            transpose: $transpose::<$s>,
-            copy: $copy::<$s>,
-            patch: $patch::<$s>,
+            dots: &[$(table!(@row $isa $v, $r $cols)),*],
+            transpose: $isa::transpose::<$v>,
+            copy: $isa::copy::<$v>,
+            patch: $isa::patch::<$v>,
         }
     };
     (@len [$($c:literal)*]) => { [$($c),*].len() };
-    (@row $dots:ident $s:ty, $r:literal [$($c:literal)*]) => { &[$($dots::<$s, $r, $c>),*] };
+    (@row $isa:ident $v:ty, $r:literal [$($c:literal)*]) => { &[$($isa::dots::<$v, $r, $c>),*] };
 }
 
 macro_rules! real {
-    ($t:ty, $lanes:literal) => {
+    ($t:ty, $avx512:ident, $avx2:ident, $lanes:literal) => {
         impl Real for $t {
             fn kernels(isa: Isa) -> Option<&'static Kernels<$t>> {
                 // Register files: 32 vectors on AVX-512, 16 elsewhere.
                 #[cfg(target_arch = "x86_64")]
-                static AVX512: Kernels<$t> = table!(
-                    Avx512<$t>, tile_avx512 [1 2 3 4 5 6 7 8 9 10 11 12], dots_avx512 [1 2 3 4] [1 2 3 4 5],
-                    transpose_avx512, copy_avx512, patch_avx512
-                );
+                static AVX512: Kernels<$t> =
+                    table!(wide, avx512::$avx512, [1 2 3 4 5 6 7 8 9 10 11 12], [1 2 3 4] [1 2 3 4 5]);
                 #[cfg(target_arch = "x86_64")]
-                static AVX2: Kernels<$t> =
-                    table!(Avx2<$t>, tile_avx2 [1 2 3 4 5 6], dots_avx2 [1 2 3] [1 2 3], transpose_avx2, copy_avx2, patch_avx2);
-                type P = Portable<$t, $lanes>;
-                static PORTABLE: Kernels<$t> =
-                    table!(P, tile_portable [1 2 3 4], dots_portable [1 2] [1 2 3], transpose_portable, copy_portable, patch_portable);
+                static AVX2: Kernels<$t> = table!(middle, avx2::$avx2, [1 2 3 4 5 6], [1 2 3] [1 2 3]);
+                static PORTABLE: Kernels<$t> = table!(plain, [$t; $lanes], [1 2 3 4], [1 2] [1 2 3]);
                 match isa {
                     _ if !isa.is_available() => None,
                     #[cfg(target_arch = "x86_64")]
@@ -190,5 +161,5 @@ macro_rules! real {
     };
 }
 
-real!(f32, 4);
-real!(f64, 2);
+real!(f32, F32x16, F32x8, 4);
+real!(f64, F64x8, F64x4, 2);

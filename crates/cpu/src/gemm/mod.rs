@@ -13,15 +13,12 @@ pub(crate) mod kernel_tables;
 pub(crate) mod output_tile;
 pub(crate) mod pack;
 mod plan;
-mod simd;
 mod split;
 #[cfg(test)]
 pub(crate) mod tests;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 pub use crate::gemm::kernel_tables::{Kernels, Real};
 pub use crate::gemm::output_tile::{Piece, Pieces, Then};
-pub use crate::isa::Isa;
+pub use crate::simd::Isa;
 pub use batch::BatchAxis;
 pub use plan::{GemmPlan, GemmSpec, Strides};

@@ -23,11 +23,11 @@ pub(crate) unsafe fn pack<T: Real>(
     // SAFETY: the caller's promise; blocks are cut off at `width` and `len`.
     unsafe {
         if step_i == 1 {
-            kernels.copy(&BlockCopy { src, src_row: step_k, rows: len, cols: width, dst, dst_row: dst_row as isize });
+            (kernels.copy)(&BlockCopy { src, src_row: step_k, rows: len, cols: width, dst, dst_row: dst_row as isize });
         } else if step_k == 1 && width > 1 {
             for k in (0..len).step_by(l) {
                 for i in (0..width).step_by(l) {
-                    kernels.transpose(&BlockCopy {
+                    (kernels.transpose)(&BlockCopy {
                         src: src.offset(i as isize * step_i + k as isize),
                         src_row: step_i,
                         rows: l.min(width - i),
@@ -67,7 +67,7 @@ pub(crate) unsafe fn unpack<T: Real>(
             let l = kernels.lanes;
             for j in (0..cols).step_by(l) {
                 for i in (0..height).step_by(l) {
-                    kernels.transpose(&BlockCopy {
+                    (kernels.transpose)(&BlockCopy {
                         src: tile.add(j * height + i),
                         src_row: height as isize,
                         rows: l.min(cols - j),

@@ -8,8 +8,8 @@ use super::inner::Inner;
 use super::split::Split;
 use crate::gemm::kernel_tables::{Kernels, Real};
 use crate::gemm::output_tile::{Piece, Pieces, Then, has_stretches};
-use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
+use crate::simd::Isa;
 
 /// A product of fewer multiplications than this, about twenty microseconds of work, wakes no workers.
 const BRIEF_MULTIPLICATIONS: usize = 1 << 20;

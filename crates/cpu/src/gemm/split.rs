@@ -5,8 +5,8 @@ use super::batch::BatchAxis;
 use super::direct::TASK_MULTIPLICATIONS;
 use super::plan::{GemmPlan, GemmSpec, Strides};
 use crate::gemm::kernel_tables::Real;
-use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
+use crate::simd::Isa;
 
 /// A product over a long contraction.
 pub(crate) struct Split<T: Real> {

@@ -1,8 +1,8 @@
 //! Products against naive loops, over random shapes, strides, batches, machines and teams.
 
 use super::*;
-use crate::isa::Isa;
 use crate::runtime::thread_pool::Team;
+use crate::simd::Isa;
 
 /// A small random generator, seeded by the test.
 pub(crate) struct Rng(pub u64);

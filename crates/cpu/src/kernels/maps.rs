@@ -3,18 +3,13 @@
 //! Their callers promise that the machine has the instruction set of `V`, and the requirements of `kernels/mod.rs` on
 //! the pointers of a kernel: n elements, or one of a scalar, behind each.
 
-use super::simd::Num;
+pub(crate) use crate::simd::Binary;
+use crate::simd::Num;
 
 /// A function of one vector.
 pub(crate) trait Unary<V> {
     /// The function, lane by lane.
     fn apply(a: V) -> V;
-}
-
-/// A function of two vectors.
-pub(crate) trait Binary<V> {
-    /// The function, lane by lane.
-    fn apply(a: V, b: V) -> V;
 }
 
 /// A function of three vectors.

@@ -7,25 +7,17 @@
 //! Every kernel is an `unsafe fn`. Its caller promises that [`Isa::available`] lists the instruction set it was asked for, and that
 //! behind each pointer are as many elements as the comment on its type says.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod float_vector;
 mod maps;
 mod math;
 mod moves;
-mod portable;
 mod random;
 mod rows;
 mod scalar_loop;
-mod simd;
 mod targets;
 #[cfg(test)]
 mod tests;
 
-pub use crate::isa::Isa;
+pub use crate::simd::Isa;
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 
 /// How an operand is read.

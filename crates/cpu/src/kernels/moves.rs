@@ -3,7 +3,7 @@
 //! Their callers promise that the machine has the instruction set of `V`, and the requirements of `kernels/mod.rs` on
 //! the pointers of a kernel.
 
-use super::simd::Num;
+use crate::simd::Num;
 use bilevel_graph::Precision;
 
 /// dst\[i\] = value

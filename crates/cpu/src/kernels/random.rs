@@ -6,7 +6,7 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::RandomFn;
-use super::simd::{Float, Num, Words};
+use crate::simd::{Float, Num, Vector, Words};
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 use bilevel_graph::{DType, RandomKind};
 
@@ -315,9 +315,9 @@ macro_rules! draws {
     };
 }
 #[cfg(target_arch = "x86_64")]
-draws!(wide, super::avx512::U64x8, target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"));
+draws!(wide, crate::simd::avx512::U64x8, target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"));
 #[cfg(target_arch = "x86_64")]
-draws!(middle, super::avx2::U64x4, target_feature(enable = "avx2,fma"));
+draws!(middle, crate::simd::avx2::U64x4, target_feature(enable = "avx2,fma"));
 
 /// The specification itself, for any machine.
 pub(crate) fn plain(kind: RandomKind, dtype: DType) -> Option<RandomFn> {

@@ -7,20 +7,10 @@
 //! The callers of its kernels promise that the machine has the instruction set of `V`, and the requirements of
 //! `kernels/mod.rs` on the pointers of a kernel: r·l elements behind an operand, and room for r behind `dst`.
 
-use super::simd::Num;
+use crate::simd::{Fold, MAX_LANES, Num, Vector};
 
 /// Longest run summed in lanes before the partial sum is put aside: keeps the error of very long rows small.
 const MAX_RUN: usize = 4096;
-
-/// How a row is combined.
-pub(crate) trait Fold<V: Num> {
-    /// The value that changes nothing.
-    const START: V::Elem;
-    /// Combines two vectors.
-    fn two(a: V, b: V) -> V;
-    /// Combines the lanes of a vector by halves.
-    fn lanes(a: V) -> V::Elem;
-}
 
 /// Sum.
 pub(crate) struct Sum;
@@ -206,13 +196,13 @@ unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
     r: usize,
     l: usize,
 ) {
-    // SAFETY: i + LANES ≤ r rows are read in the first loop, one row at a time in the second; `rows` holds up to 16 lanes, the
-    // most there are.
+    // SAFETY: i + LANES ≤ r rows are read in the first loop, one row at a time in the second; `rows` holds the
+    // most lanes there are.
     unsafe {
         let mut i = 0;
         if V::LANES > 1 && l <= MAX_RUN {
             let start = V::splat(<F as Fold<V>>::START);
-            let mut rows = [start; 16];
+            let mut rows = [start; MAX_LANES];
             while i + V::LANES <= r {
                 if l < K * V::LANES {
                     for (j, lane) in rows[..V::LANES].iter_mut().enumerate() {
@@ -225,7 +215,7 @@ unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
                         *lane = run::<V, F, R, K>(row.skip((i + j) * l), 0, l);
                     }
                 }
-                V::fold_each::<F>(rows.as_ptr()).store(dst.add(i));
+                V::fold_each::<F>(&rows).store(dst.add(i));
                 i += V::LANES;
             }
         }

@@ -79,10 +79,10 @@ macro_rules! target {
         pub(crate) mod $name {
             use super::super::maps::{self, Binary, Ternary, Unary};
             use super::super::moves::{self, Cast, Made};
-            use super::super::rows::{self, Fold};
-            use super::super::simd::Num;
-            use super::super::$narrower as narrower;
-            use super::super::$own::{$f32 as F32, $f64 as F64, $i32 as I32};
+            use super::super::rows;
+            use crate::simd::{Fold, Num};
+            use crate::simd::$narrower as narrower;
+            use crate::simd::$own::{$f32 as F32, $f64 as F64, $i32 as I32};
             use super::super::math::{basic, erf, exp, log, pow, trig};
             use super::super::scalar_loop;
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};

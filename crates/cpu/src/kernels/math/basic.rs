@@ -1,7 +1,7 @@
 //! The elementwise functions that are one or two instructions: signs, arithmetic, comparisons, selection.
 
 use crate::kernels::maps::{Binary, Ternary, Unary};
-use crate::kernels::simd::{Float, Num};
+use crate::simd::{Float, Num};
 
 /// Defines a zero-sized function by its formula on vectors.
 macro_rules! define {

@@ -6,7 +6,7 @@
 use super::exp::reduce;
 use super::poly::poly_for;
 use crate::kernels::maps::Unary;
-use crate::kernels::simd::Float;
+use crate::simd::Float;
 
 /// erf(x)/x − 1 in x², |x| < 0.93, for f32.
 const P32: [f64; 7] = [

@@ -4,7 +4,7 @@
 
 use super::poly::poly_for;
 use crate::kernels::maps::Unary;
-use crate::kernels::simd::Float;
+use crate::simd::Float;
 
 /// q for f32, error 1.4e-9.
 const Q32: [f64; 6] = [

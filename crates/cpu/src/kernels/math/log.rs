@@ -6,7 +6,7 @@
 use super::exp::ln2;
 use super::poly::poly_for;
 use crate::kernels::maps::Unary;
-use crate::kernels::simd::Float;
+use crate::simd::Float;
 
 /// R(z)/z for f32, error 1.2e-9.
 const R32: [f64; 4] = [0.666666665503856, 0.40000125187478847, 0.28550442710140894, 0.23340710133696319];

@@ -1,6 +1,6 @@
 //! Polynomials, the core of every function below.
 
-use crate::kernels::simd::Float;
+use crate::simd::Float;
 
 /// c₀ + c₁x + c₂x² + …
 #[inline(always)]

@@ -6,7 +6,7 @@
 use super::exp::{in_range, ln2, reduce};
 use super::poly::poly;
 use crate::kernels::maps::Binary;
-use crate::kernels::simd::{Float, Widen};
+use crate::simd::{Float, Widen};
 
 /// log₂((1 + s)/(1 − s))/s in s², error 5e-16, and 2ʳ on |r| ≤ ½, error 8e-13: both far below an f32's last bit.
 const LOG2: [f64; 7] = [

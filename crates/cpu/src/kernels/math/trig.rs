@@ -5,7 +5,7 @@
 
 use super::poly::poly_for;
 use crate::kernels::maps::Unary;
-use crate::kernels::simd::{Float, Num};
+use crate::simd::{Float, Num};
 
 /// Largest |x| the reduction is made for.
 const MAX_REDUCED: f64 = 1e4;

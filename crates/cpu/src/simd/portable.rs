@@ -1,8 +1,7 @@
-//! Plain numbers as vectors of one lane: the kernels for any machine, left to the compiler to vectorise.
+//! Vectors for any machine, left to the compiler: plain numbers as vectors of one lane, and arrays of numbers as the
+//! vectors of blocks.
 
-use super::maps::Binary;
-use super::rows::Fold;
-use super::simd::{Float, Num, Widen};
+use super::{Binary, Float, Fold, GemmVector, MAX_LANES, Num, Vector, Widen};
 
 /// 1 × f32.
 pub(crate) type F32x1 = f32;
@@ -11,30 +10,40 @@ pub(crate) type F64x1 = f64;
 /// 1 × i32.
 pub(crate) type I32x1 = i32;
 
-/// A truth value with the bit operators of the trait is `bool` itself.
+/// A number as a vector.
+macro_rules! vector {
+    ($($t:ident),+) => {$(
+        impl Vector for $t {
+            type Elem = $t;
+            const LANES: usize = 1;
+
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> $t {
+                x
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> $t {
+                // SAFETY: the caller promises one element at `p`.
+                unsafe { p.read_unaligned() }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                // SAFETY: the caller promises room for one element at `p`.
+                unsafe { p.write_unaligned(self) }
+            }
+        }
+    )+};
+}
+vector!(f32, f64, i32);
+
+/// The methods of all numbers; a truth value with the bit operators of the trait is `bool` itself.
 macro_rules! shared {
     ($t:ident) => {
-        type Elem = $t;
         type Mask = bool;
-        const LANES: usize = 1;
 
-        #[inline(always)]
-        unsafe fn splat(x: $t) -> $t {
-            x
-        }
-        #[inline(always)]
-        unsafe fn load(p: *const $t) -> $t {
-            // SAFETY: the caller promises one element at `p`.
-            unsafe { p.read_unaligned() }
-        }
         #[inline(always)]
         unsafe fn load_part(_: *const $t, _: usize, rest: $t) -> $t {
             rest
-        }
-        #[inline(always)]
-        unsafe fn store(self, p: *mut $t) {
-            // SAFETY: the caller promises room for one element at `p`.
-            unsafe { p.write_unaligned(self) }
         }
         #[inline(always)]
         unsafe fn store_part(self, _: *mut $t, _: usize) {}
@@ -67,9 +76,8 @@ macro_rules! shared {
             self
         }
         #[inline(always)]
-        unsafe fn fold_each<F: Fold<$t>>(rows: *const $t) -> $t {
-            // SAFETY: the caller promises one vector at `rows`.
-            unsafe { *rows }
+        fn fold_each<F: Fold<$t>>(rows: &[$t; MAX_LANES]) -> $t {
+            rows[0]
         }
     };
 }
@@ -253,3 +261,72 @@ impl Num for i32 {
         m as i32
     }
 }
+
+/// An array as a vector of blocks.
+macro_rules! block {
+    ($($t:ident),+) => {$(
+        impl<const L: usize> Vector for [$t; L] {
+            type Elem = $t;
+            const LANES: usize = L;
+
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> Self {
+                [x; L]
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> Self {
+                // SAFETY: the caller's promise about `p`.
+                unsafe { p.cast::<Self>().read_unaligned() }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                // SAFETY: the caller's promise about `p`.
+                unsafe { p.cast::<Self>().write_unaligned(self) }
+            }
+        }
+
+        impl<const L: usize> GemmVector for [$t; L] {
+            type Lanes = (usize, usize);
+            const FREE_MASK: bool = false;
+
+            #[inline(always)]
+            unsafe fn lanes(from: usize, to: usize) -> (usize, usize) {
+                (from, to)
+            }
+            #[inline(always)]
+            unsafe fn load_lanes(p: *const $t, (from, to): (usize, usize)) -> Self {
+                // SAFETY: only these lanes are read.
+                std::array::from_fn(|i| if i >= from && i < to { unsafe { *p.add(i) } } else { 0.0 })
+            }
+            #[inline(always)]
+            unsafe fn store_lanes(self, p: *mut $t, (from, to): (usize, usize)) {
+                for (i, x) in self.iter().enumerate().take(to).skip(from) {
+                    // SAFETY: only these lanes are written.
+                    unsafe { *p.add(i) = *x }
+                }
+            }
+            // Two roundings: `mul_add` would be a library call without the instruction.
+            #[inline(always)]
+            fn fma(self, b: Self, c: Self) -> Self {
+                std::array::from_fn(|i| self[i] * b[i] + c[i])
+            }
+            #[inline(always)]
+            fn add(self, b: Self) -> Self {
+                std::array::from_fn(|i| self[i] + b[i])
+            }
+            #[inline(always)]
+            fn sum(self) -> $t {
+                self.iter().sum()
+            }
+            #[inline(always)]
+            fn transpose(r: &mut [Self; MAX_LANES]) {
+                for i in 1..L {
+                    for j in 0..i {
+                        (r[i][j], r[j][i]) = (r[j][i], r[i][j]);
+                    }
+                }
+            }
+        }
+    )+};
+}
+block!(f32, f64);

@@ -1,25 +1,49 @@
-//! Vectors of numbers as the kernels see them: one trait for any number, one for floats, one for 64-bit words. Each
-//! instruction set gives types that implement them (`avx512.rs`, `avx2.rs`, `portable.rs`).
+//! Vectors of numbers, and the instruction sets that have them: one trait for what every kernel needs, and one each for
+//! numbers, floats, 64-bit words and blocks of matrices. Each instruction set gives types that implement them
+//! (`avx512.rs`, `avx2.rs`, `portable.rs`).
 //!
 //! A vector is proof that the machine has its instruction set. Only `unsafe` functions make one from nothing: they may
-//! be called only in code that is inlined into a function compiled for that set, as in `targets.rs` and `random.rs`.
-//! Such a function is returned only for sets listed by [`Isa::available`](super::Isa::available). Every other function
+//! be called only in code that is inlined into a function compiled for that set, as in `kernels/targets.rs` and
+//! `gemm/kernel_tables.rs`. Such a function is returned only for sets listed by [`Isa::available`]. Every other function
 //! has a vector among its operands, so that it may use the set's instructions.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+mod isa;
+pub(crate) mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use isa::Isa;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
-/// A vector of `LANES` numbers of type `Elem`.
-pub(crate) trait Num: Copy {
-    /// One number.
-    type Elem: Num<Elem = Self::Elem>;
-    /// A truth value for each lane.
-    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
-    /// How many numbers a vector holds.
+/// The most lanes of any vector.
+pub(crate) const MAX_LANES: usize = 16;
+
+/// A function of two vectors.
+pub(crate) trait Binary<V> {
+    /// The function, lane by lane.
+    fn apply(a: V, b: V) -> V;
+}
+
+/// How a row is combined.
+pub(crate) trait Fold<V: Num> {
+    /// The value that changes nothing.
+    const START: V::Elem;
+    /// Combines two vectors.
+    fn two(a: V, b: V) -> V;
+    /// Combines the lanes of a vector by halves.
+    fn lanes(a: V) -> V::Elem;
+}
+
+/// A vector of `LANES` elements of type `Elem`.
+pub(crate) trait Vector: Copy + 'static {
+    /// One element.
+    type Elem: Num<Elem = Self::Elem> + 'static;
+    /// How many elements a vector holds.
     const LANES: usize;
-    /// The identity of `max`: −∞ or the least integer.
-    const LEAST: Self::Elem;
-    /// The identity of `add`.
-    const ZERO: Self::Elem;
 
     /// All lanes the same.
     ///
@@ -31,28 +55,38 @@ pub(crate) trait Num: Copy {
     /// # Safety
     /// The machine must have the instruction set of this type, and `LANES` elements can be read from `p` on.
     unsafe fn load(p: *const Self::Elem) -> Self;
-    /// Reads the first `n < LANES` elements only; the other lanes are those of `rest`.
-    ///
-    /// # Safety
-    /// `n` elements can be read from `p` on.
-    unsafe fn load_part(p: *const Self::Elem, n: usize, rest: Self) -> Self;
-    /// Writes `LANES` elements.
+    /// Writes `LANES` elements, any alignment.
     ///
     /// # Safety
     /// `LANES` elements can be written from `p` on.
     unsafe fn store(self, p: *mut Self::Elem);
-    /// Writes the first `n < LANES` lanes only.
-    ///
-    /// # Safety
-    /// `n` elements can be written from `p` on.
-    unsafe fn store_part(self, p: *mut Self::Elem, n: usize);
-
     /// All lanes `x`, in a vector of the same type.
     #[inline(always)]
     fn all(self, x: Self::Elem) -> Self {
         // SAFETY: `self` is proof of the instruction set.
         unsafe { Self::splat(x) }
     }
+}
+
+/// A vector of numbers.
+pub(crate) trait Num: Vector {
+    /// A truth value for each lane.
+    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
+    /// The identity of `max`: −∞ or the least integer.
+    const LEAST: Self::Elem;
+    /// The identity of `add`.
+    const ZERO: Self::Elem;
+
+    /// Reads the first `n < LANES` elements only; the other lanes are those of `rest`.
+    ///
+    /// # Safety
+    /// `n` elements can be read from `p` on.
+    unsafe fn load_part(p: *const Self::Elem, n: usize, rest: Self) -> Self;
+    /// Writes the first `n < LANES` lanes only.
+    ///
+    /// # Safety
+    /// `n` elements can be written from `p` on.
+    unsafe fn store_part(self, p: *mut Self::Elem, n: usize);
 
     /// a + b, wrapping for integers.
     fn plus(self, b: Self) -> Self;
@@ -86,11 +120,8 @@ pub(crate) trait Num: Copy {
     fn fold_sum(self) -> Self::Elem;
     /// Largest lane; NaN where any is.
     fn fold_max(self) -> Self::Elem;
-    /// Folds `LANES` vectors at once, each by halves: lane i of the answer is the fold of `rows[i]`.
-    ///
-    /// # Safety
-    /// `LANES` vectors can be read from `rows` on.
-    unsafe fn fold_each<F: super::rows::Fold<Self>>(rows: *const Self) -> Self;
+    /// Folds the first `LANES` vectors at once, each by halves: lane i of the answer is the fold of `rows[i]`.
+    fn fold_each<F: Fold<Self>>(rows: &[Self; MAX_LANES]) -> Self;
 }
 
 /// A vector of floats.
@@ -178,7 +209,7 @@ pub(crate) trait Widen: Float {
     /// f64 lanes of the same instruction set.
     type Wide: Float;
     /// Applies a function of f64 lanes to all lanes, rounding the answer to f32.
-    fn widened<O: super::maps::Binary<Self::Wide>>(self, b: Self) -> Self;
+    fn widened<O: Binary<Self::Wide>>(self, b: Self) -> Self;
 }
 
 /// A register of random bits, seen as 64-bit words or as twice as many 32-bit words.
@@ -242,4 +273,39 @@ pub(crate) trait Words: Copy {
     fn interleave64(self, b: Self) -> (Self, Self);
     /// a₀ b₀ a₁ b₁ … by 32-bit lanes, in two vectors.
     fn interleave32(self, b: Self) -> (Self, Self);
+}
+
+/// A vector of floats as blocks of matrices are read, transposed and multiplied.
+pub(crate) trait GemmVector: Vector {
+    /// The lanes that are accessed.
+    type Lanes: Copy;
+    /// A masked load costs no more than a plain one.
+    const FREE_MASK: bool;
+
+    /// The lanes from..to, from ≤ to ≤ `LANES`.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of this type.
+    unsafe fn lanes(from: usize, to: usize) -> Self::Lanes;
+    /// Reads these lanes from `p`, and sets the others, whose memory is not touched, to 0.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of this type, and these elements can be read.
+    unsafe fn load_lanes(p: *const Self::Elem, lanes: Self::Lanes) -> Self;
+    /// Writes these lanes to `p`; the memory of the others is not touched.
+    ///
+    /// # Safety
+    /// These elements can be written.
+    unsafe fn store_lanes(self, p: *mut Self::Elem, lanes: Self::Lanes);
+    /// a·b + c
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// a + b
+    fn add(self, b: Self) -> Self;
+    /// The sum of all lanes, in an order fixed by the type.
+    fn sum(self) -> Self::Elem;
+    /// Transposes the first `LANES` × `LANES` elements in place: lane j of vector i ↔ lane i of vector j.
+    fn transpose(r: &mut [Self; MAX_LANES]);
+    /// Prefetches the cache line of `p`, which may be any address.
+    #[inline(always)]
+    fn prefetch(_p: *const Self::Elem) {}
 }
