@@ -84,13 +84,7 @@ fn pooled_convolution(dtype: DType) -> (Program, Inputs) {
     let (x, w) = (g.input("x", [4, 3, 24, 24], dtype), g.input("w", [8, 3, 3, 3], dtype));
     let w2 = g.input("w2", [8, 4, 3, 3], dtype);
     let first = nn::max_pool2d(nn::relu(nn::conv2d(x, w, None, nn::Conv2d::default())), nn::Pool2d::of([2, 2]));
-    let dims = ConvDims {
-        stride: [2, 1],
-        padding: [(1, 1), (1, 1)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 2,
-    };
+    let dims = ConvDims { stride: [2, 1], padding: [(1, 1), (1, 1)], groups: 2, ..Default::default() };
     let loss = nn::avg_pool2d(first.conv(w2, dims).tanh(), nn::Pool2d::of([3, 3])).square().sum_all();
     let slopes: Vec<_> = gradient(loss, &[w, w2]).unwrap().into_iter().flatten().collect();
     let products: Vec<_> = vjp(&slopes, &[w, w2], &[w, w2]).unwrap().into_iter().flatten().collect();

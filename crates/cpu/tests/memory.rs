@@ -80,10 +80,7 @@ fn vit(g: &Graph, dtype: DType) -> Case {
 
 fn program(g: &Graph, case: &Case, second: bool) -> Program {
     let slopes: Vec<Tensor> = gradient(case.loss, &case.parameters).unwrap().into_iter().flatten().collect();
-    let mut builder = Program::builder(g).output("loss", case.loss);
-    for (i, &slope) in slopes.iter().enumerate() {
-        builder = builder.output(format!("slope {i}"), slope);
-    }
+    let mut builder = Program::builder(g).output("loss", case.loss).outputs("slope ", slopes.iter().copied());
     if second {
         let v: Vec<Tensor> = case.parameters.iter().map(|p| p.cos()).collect();
         for (i, product) in vjp(&slopes, &v, &case.parameters).unwrap().into_iter().flatten().enumerate() {

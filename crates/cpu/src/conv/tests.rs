@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::gemm::tests::{Rng, TestNumber, layout};
-use crate::isa::Isa;
+use crate::simd::Isa;
 
 /// Which method a test forces; `None` leaves the choice to the plan.
 fn plan<T: TestNumber>(spec: &ConvSpec, isa: Isa, force: Option<u8>) -> Option<ConvPlan<T>> {
@@ -234,13 +234,7 @@ fn convolutions_in_several_blocks() {
     for (n, c, o, size, taps) in [(2, 1, 3, 28, 27), (150, 2, 3, 5, 4), (1, 80, 20, 6, 3), (90, 1, 30, 36, 34)] {
         let (image, kernel) = ([n, c, size, size], [o, c, taps, taps]);
         let out = [n, o, size + 1 - taps, size + 1 - taps];
-        let dims = ConvDims {
-            stride: [1; 2],
-            padding: [(0, 0); 2],
-            image_dilation: [1; 2],
-            kernel_dilation: [1; 2],
-            groups: 1,
-        };
+        let dims = ConvDims::default();
         let size = [image, kernel, out].map(|s| s.iter().product());
         let (image_strides, kernel_strides, out_strides) = (row_major(&image), row_major(&kernel), row_major(&out));
         let spec = ConvSpec { dims, image, kernel, out, image_strides, kernel_strides, out_strides };

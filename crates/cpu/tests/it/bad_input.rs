@@ -13,10 +13,7 @@ fn f64s(shape: &[usize], values: &[f64]) -> Array {
 }
 
 fn program_of(g: &Graph, outputs: &[Tensor]) -> Program {
-    let mut builder = Program::builder(g);
-    for (i, &output) in outputs.iter().enumerate() {
-        builder = builder.output(format!("output {i}"), output);
-    }
+    let builder = Program::builder(g).outputs("output ", outputs.iter().copied());
     builder.build().unwrap()
 }
 

@@ -16,8 +16,7 @@ fn whole() -> Program {
     let time = g.step().convert(DType::F64).broadcast([], [4, 6]);
     let image = x.reshape([1, 1, 4, 6]);
     let kernel = w.slice(0, 0, 4).reshape([3, 1, 2, 2]);
-    let dims =
-        ConvDims { stride: [1, 1], padding: [(0, 0); 2], image_dilation: [1, 1], kernel_dilation: [1, 1], groups: 1 };
+    let dims = ConvDims::default();
     let seen = image.conv(kernel, dims);
     let rows = x.gather(i, 0);
     Program::builder(&g)

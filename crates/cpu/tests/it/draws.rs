@@ -65,10 +65,7 @@ fn draws_inside_fused_loops_and_with_computed_keys_and_counters_are_the_same_bit
     let row_noise = rows.random(step, RandomKind::Normal, 1, [2], DType::F64);
     results.push(x + row_noise.unsqueeze([1]));
     results.push(rows.random(rows.max([0]), RandomKind::Normal, 2, [2], DType::F64));
-    let mut builder = Program::builder(&g);
-    for (i, &result) in results.iter().enumerate() {
-        builder = builder.output(i.to_string(), result);
-    }
+    let builder = Program::builder(&g).outputs("", results.iter().copied());
     let program = builder.build().unwrap();
     let mut inputs = key(77);
     inputs.push(("x".into(), Dice::new(3).array(&[2, 5000], DType::F64).unwrap()));

@@ -34,10 +34,10 @@ fn activations_of_products_and_their_derivatives_are_right() {
             let y = nn::linear(t[0], t[1], t[2]).tanh();
             let loss = (y * y * y).sum_all();
             let slopes = gradient(loss, t).unwrap();
-            let mut builder = Program::builder(g).output("y", y).output("gelu", nn::gelu(t[0].matmul(t[1])));
-            for (i, slope) in slopes.into_iter().enumerate() {
-                builder = builder.output(format!("d{i}"), slope.unwrap());
-            }
+            let builder = Program::builder(g)
+                .output("y", y)
+                .output("gelu", nn::gelu(t[0].matmul(t[1])))
+                .outputs("d", slopes.into_iter().map(|slope| slope.unwrap()));
             builder.build().unwrap()
         });
     }

@@ -62,10 +62,7 @@ fn results(g: &Graph, case: &Case, dtype: DType) -> (Vec<Tensor>, Vec<Tensor>) {
 fn evaluate(executor: &dyn Executor, case: &Case, dtype: DType) -> Vec<Array> {
     let g = Graph::new();
     let (inputs, all) = results(&g, case, dtype);
-    let mut builder = Program::builder(&g);
-    for (i, &t) in all.iter().enumerate() {
-        builder = builder.output(i.to_string(), t);
-    }
+    let mut builder = Program::builder(&g).outputs("", all.iter().copied());
     for &input in &inputs {
         builder = builder.keep_input(input);
     }

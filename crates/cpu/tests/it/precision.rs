@@ -36,10 +36,7 @@ fn operands_of_every_kind_are_rounded() {
         s.matmul(s) + s.sin().matmul(s),
         a.sum([0]).reshape([1, 5]).matmul(b.reshape([5, 1])),
     ];
-    let mut builder = Program::builder(&g);
-    for (i, result) in results.into_iter().enumerate() {
-        builder = builder.output(i.to_string(), result);
-    }
+    let builder = Program::builder(&g).outputs("", results);
     let mut dice = Dice::new(3);
     let mut value = |name: &str, shape: &[usize]| (name.to_string(), dice.array(shape, DType::F32).unwrap());
     let case = Case {

@@ -1,33 +1,24 @@
 //! Loops of scalar steps: run in one go they must give what they give step by step, and what the reference gives.
 
 use bilevel_cpu::Cpu;
+use bilevel_graph::conformance::Dice;
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference, Runnable, Tensor};
-
-/// A small generator of numbers, so that a case is its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % sides
-    }
-}
 
 /// A program of scalars: carried ones, fixed ones, the step's number, random draws, and outputs of every kind of value.
 fn program(seed: u64, dtype: DType) -> Program {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let graph = Graph::new();
-    let carried: Vec<Tensor> = (0..1 + dice.roll(4)).map(|i| graph.input(format!("c{i}"), [], dtype)).collect();
+    let carried: Vec<Tensor> = (0..1 + dice.below(4)).map(|i| graph.input(format!("c{i}"), [], dtype)).collect();
     let mut values = carried.clone();
     values.extend((0..2).map(|i| graph.input(format!("f{i}"), [], dtype)));
     values.push(graph.step().convert(dtype) * 0.1);
     let key = graph.input("key", [2], DType::I32);
-    if dice.roll(2) == 0 {
+    if dice.below(2) == 0 {
         values.push(key.random(graph.step(), bilevel_graph::RandomKind::Normal, 7, [], dtype));
     }
-    for _ in 0..4 + dice.roll(30) {
-        let [a, b, c] = [0; 3].map(|_| values[dice.roll(values.len())]);
-        values.push(match dice.roll(9) {
+    for _ in 0..4 + dice.below(30) {
+        let [a, b, c] = [0; 3].map(|_| values[dice.below(values.len())]);
+        values.push(match dice.below(9) {
             0 | 1 => a + b,
             2 => a - b,
             3 | 4 => a * b * 0.5,
@@ -40,9 +31,9 @@ fn program(seed: u64, dtype: DType) -> Program {
     let mut builder = Program::builder(&graph);
     for (i, carried) in carried.iter().enumerate() {
         // Bounded, so that no loop runs away; now and then a plain copy of another.
-        let next = values[dice.roll(values.len())];
-        builder = builder.carry(*carried, if dice.roll(6) == 0 { next } else { next.tanh() });
-        builder = builder.output(format!("o{i}"), values[dice.roll(values.len())]);
+        let next = values[dice.below(values.len())];
+        builder = builder.carry(*carried, if dice.below(6) == 0 { next } else { next.tanh() });
+        builder = builder.output(format!("o{i}"), values[dice.below(values.len())]);
     }
     builder.output("key sum", key.convert(dtype).sum_all()).build().unwrap()
 }

@@ -39,10 +39,8 @@ fn network(g: &Graph) -> (Program, Inputs) {
     let pooled = nn::max_pool2d(image, nn::Pool2d::of([2, 2]));
     let y = convolved(convolved(pooled, first, 1).tanh(), second, 2);
     let loss = y.tanh().mean([2, 3]).sum_all();
-    let mut builder = Program::builder(g).output("loss", loss);
-    for (number, slope) in gradient_or_zeros(loss, &[image, first, second]).unwrap().into_iter().enumerate() {
-        builder = builder.output(number.to_string(), slope);
-    }
+    let builder =
+        Program::builder(g).output("loss", loss).outputs("", gradient_or_zeros(loss, &[image, first, second]).unwrap());
     let inputs = named.map(|(name, shape)| (name.to_string(), dice.array(&shape, DType::F32).unwrap()));
     (builder.build().unwrap(), inputs.into())
 }

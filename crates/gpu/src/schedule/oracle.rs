@@ -2,6 +2,7 @@
 
 use crate::compile::step::{LibraryCall, Span, Step, Work};
 use crate::schedule::streams::StreamSlot;
+use bilevel_graph::conformance::Dice;
 use bilevel_plan::Region;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -71,7 +72,7 @@ fn in_order<C: LibraryCall>(step: &Step<C>, spans: &[Span]) -> Vec<Span> {
 
 /// Returns a random order in which steps with these stream slots may run.
 pub fn any_order(slots: &[&StreamSlot], seed: u64) -> Vec<usize> {
-    let (mut order, mut done, mut state) = (vec![], vec![false; slots.len()], seed);
+    let (mut order, mut done, mut dice) = (vec![], vec![false; slots.len()], Dice::new(seed));
     while order.len() < slots.len() {
         let is_first = |number: usize| {
             let same = |other: &usize| slots[*other].stream == slots[number].stream;
@@ -81,8 +82,7 @@ pub fn any_order(slots: &[&StreamSlot], seed: u64) -> Vec<usize> {
             !done[*number] && is_first(*number) && slots[*number].after.iter().all(|&dependency| done[dependency])
         };
         let ready: Vec<usize> = (0..slots.len()).filter(can).collect();
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let chosen = ready[(state >> 33) as usize % ready.len()];
+        let chosen = dice.pick(&ready);
         done[chosen] = true;
         order.push(chosen);
     }

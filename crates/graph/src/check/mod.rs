@@ -242,10 +242,7 @@ struct Probe {
 
 impl Probe {
     fn new(check: &GradientCheck, outputs: &[Tensor], variables: &[Tensor], directions: &[Tensor]) -> Result<Self> {
-        let mut builder = Program::builder(check.graph);
-        for (number, &output) in outputs.iter().enumerate() {
-            builder = builder.output(number.to_string(), output);
-        }
+        let mut builder = Program::builder(check.graph).outputs("", outputs.iter().copied());
         let moving = [variables, directions].concat();
         for &input in check.point.iter().map(|(t, _)| t).chain(&moving) {
             builder = builder.keep_input(input);

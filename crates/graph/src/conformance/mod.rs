@@ -17,6 +17,7 @@
 //! steps are divided into calls. The `tolerances` limit the distance of each result from the reference.
 
 mod agreement;
+mod builder;
 mod case;
 mod domain;
 pub(crate) mod failures;
@@ -35,6 +36,7 @@ pub use crate::conformance::suite::primitives::primitives;
 pub use crate::conformance::suite::refusals::refusals;
 pub use crate::conformance::suite::varied::varied_program;
 pub use agreement::{Failure, Mismatch, agree};
+pub(crate) use builder::CaseBuilder;
 pub use case::{Case, Inputs, outputs, results, set_all};
 
 use crate::shape::broadcast_shapes;

@@ -3,13 +3,12 @@
 //! An implementation only moves bytes. Sums are taken here, in the order of the ranks, so their bits depend neither on
 //! the library that moves the bytes nor on the size of a message.
 
+use crate::ir::host::by_number;
 use crate::{DType, Error, ErrorKind, Result};
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ranks that exchange bytes. Every rank makes the same calls in the same order; a call returns when its data are
 /// complete.
@@ -52,7 +51,7 @@ impl Link {
     /// A link over this communicator.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         static CREATED: AtomicU64 = AtomicU64::new(0);
-        Link { number: CREATED.fetch_add(1, Memory::Relaxed), communicator: Arc::new(communicator) }
+        Link { number: CREATED.fetch_add(1, Ordering::Relaxed), communicator: Arc::new(communicator) }
     }
 
     /// Replaces the elements, given as their bytes in machine order, by their sums over all ranks. Each sum is taken in the order of
@@ -180,28 +179,4 @@ impl fmt::Debug for Link {
     }
 }
 
-impl PartialEq for Link {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Link {}
-
-impl Hash for Link {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.number.hash(state);
-    }
-}
-
-impl PartialOrd for Link {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Link {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.number.cmp(&other.number)
-    }
-}
+by_number!(Link);

@@ -112,10 +112,7 @@ pub(crate) fn evaluate_on(
     inputs: &[(Tensor, Array)],
     outputs: &[Tensor],
 ) -> Result<Vec<Array>> {
-    let mut builder = Program::builder(graph);
-    for (number, &output) in outputs.iter().enumerate() {
-        builder = builder.output(number.to_string(), output);
-    }
+    let mut builder = Program::builder(graph).outputs("", outputs.iter().copied());
     for (input, _) in inputs {
         builder = builder.keep_input(*input);
     }

@@ -3,11 +3,9 @@
 use crate::ir::graph::make;
 use crate::ir::op::Op;
 use crate::{Error, ErrorKind, Line, Meta, Tensor};
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A pure function of tensors that user code computes: the same operands give the same result, to the bit.
 ///
@@ -67,7 +65,7 @@ impl HostCall {
     /// A call of this function.
     pub fn new(function: impl HostFunction + 'static) -> Self {
         static CREATED: AtomicU64 = AtomicU64::new(0);
-        HostCall { number: CREATED.fetch_add(1, Memory::Relaxed), function: Arc::new(function) }
+        HostCall { number: CREATED.fetch_add(1, Ordering::Relaxed), function: Arc::new(function) }
     }
 
     /// The function.
@@ -96,28 +94,36 @@ impl fmt::Debug for HostCall {
     }
 }
 
-impl PartialEq for HostCall {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
+/// Compares and hashes values by their `number`.
+macro_rules! by_number {
+    ($t:ident) => {
+        impl PartialEq for $t {
+            fn eq(&self, other: &Self) -> bool {
+                self.number == other.number
+            }
+        }
 
-impl Eq for HostCall {}
+        impl Eq for $t {}
 
-impl Hash for HostCall {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.number.hash(state);
-    }
-}
+        impl std::hash::Hash for $t {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.number.hash(state);
+            }
+        }
 
-impl PartialOrd for HostCall {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+        impl PartialOrd for $t {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
-impl Ord for HostCall {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.number.cmp(&other.number)
-    }
+        impl Ord for $t {
+            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+                self.number.cmp(&other.number)
+            }
+        }
+    };
 }
+pub(crate) use by_number;
+
+by_number!(HostCall);

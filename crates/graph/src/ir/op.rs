@@ -173,6 +173,13 @@ pub struct ConvDims {
     pub groups: usize,
 }
 
+impl Default for ConvDims {
+    /// A dense convolution without padding: every stride, dilation and number of groups is 1.
+    fn default() -> Self {
+        ConvDims { stride: [1; 2], padding: [(0, 0); 2], image_dilation: [1; 2], kernel_dilation: [1; 2], groups: 1 }
+    }
+}
+
 /// Geometry of a 2-D window over the last two axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

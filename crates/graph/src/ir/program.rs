@@ -173,6 +173,22 @@ impl ProgramBuilder<'_> {
         self
     }
 
+    /// Adds an output for each of these, named by the prefix and its number among them.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph, Program};
+    /// let g = Graph::new();
+    /// let x = g.input("x", [2], DType::F64);
+    /// let program = Program::builder(&g).outputs("power ", [x, x * x]).build()?;
+    /// assert_eq!(program.output("power 1")?, 1);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn outputs(mut self, prefix: &str, values: impl IntoIterator<Item = Tensor>) -> Self {
+        let values = values.into_iter().enumerate();
+        self.outputs.extend(values.map(|(number, value)| (format!("{prefix}{number}"), value)));
+        self
+    }
+
     /// After each step, `input` takes the value of `next`.
     pub fn carry(mut self, input: Tensor, next: Tensor) -> Self {
         self.carries.push((input, next));

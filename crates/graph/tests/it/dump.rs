@@ -63,10 +63,7 @@ fn attributes_are_written_in_brackets() {
         x.transpose([3, 2, 1, 0]),
         g.iota([3], 0, DType::I32),
     ];
-    let mut builder = Program::builder(&g);
-    for (number, tensor) in tensors.iter().enumerate() {
-        builder = builder.output(number.to_string(), *tensor);
-    }
+    let builder = Program::builder(&g).outputs("", tensors.iter().copied());
     let text = builder.build().unwrap().dump(false);
     for part in [
         "conv[stride [2, 1], padding [(1, 0), (-1, 2)], kernel dilation [1, 2], groups 2] ",

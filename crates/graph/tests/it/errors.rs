@@ -158,13 +158,7 @@ fn convolutions_name_what_does_not_fit() {
     let g = Graph::new();
     let (x, k) = (g.input("x", [1, 4, 5, 5], DType::F32), g.input("k", [2, 4, 3, 3], DType::F32));
     let (d, m) = (g.input("d", [2, 4, 3, 3], DType::F64), g.input("m", [4, 4], DType::F32));
-    let plain = ConvDims {
-        stride: [1, 1],
-        padding: [(0, 0), (0, 0)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 1,
-    };
+    let plain = ConvDims::default();
     let with = |change: fn(&mut ConvDims)| {
         let mut dims = plain.clone();
         change(&mut dims);

@@ -1,5 +1,6 @@
 //! Operands that do not fit: the error names the composite, the shapes and the line of the call, and nothing panics.
 
+use bilevel_graph::conformance::Dice;
 use bilevel_graph::nn::{self, AttentionParameters, Conv2d, ConvTranspose2d, Pool2d};
 use bilevel_graph::{DType, ErrorKind, Graph, Line, Tensor, gradient};
 
@@ -241,11 +242,8 @@ fn differentiate(name: &str, tensor: Tensor, inputs: &[Tensor]) {
 
 #[test]
 fn whatever_it_is_given_a_composite_answers_and_names_itself_in_the_error() {
-    let mut state = 7u64;
-    let mut next = |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below
-    };
+    let mut dice = Dice::new(7);
+    let mut next = |below: usize| dice.below(below);
     let (mut made, mut refused) = (0, 0);
     for round in 0..3000 {
         let g = if round % 2 == 0 { Graph::new() } else { Graph::without_simplification() };

@@ -10,13 +10,7 @@ use bilevel_graph::{
 fn differentiated(dtype: DType) -> Program {
     let g = Graph::new();
     let (x, w) = (g.input("x", [2, 3, 5, 4], dtype), g.input("w", [2, 3, 2, 2], dtype));
-    let dims = ConvDims {
-        stride: [1, 1],
-        padding: [(1, 0), (0, 1)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 1,
-    };
+    let dims = ConvDims { padding: [(1, 0), (0, 1)], ..Default::default() };
     let pixels = x.conv(w, dims).tanh().reshape([2, 40]);
     let loss = pixels.matmul(pixels.t()).sin().sum_all();
     let slope = gradient_or_zeros(loss, &[w]).unwrap()[0];
@@ -92,13 +86,7 @@ fn a_product_multiplies_rounded_operands_and_in_bf16_rounds_its_sum() -> Result<
 fn a_convolution_multiplies_rounded_operands() -> Result<()> {
     let g = Graph::new();
     let (image, kernel) = (g.input("image", [1, 1, 1, 2], DType::F32), g.input("kernel", [1, 1, 1, 2], DType::F32));
-    let plain = ConvDims {
-        stride: [1, 1],
-        padding: [(0, 0), (0, 0)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 1,
-    };
+    let plain = ConvDims::default();
     let program = Program::builder(&g).output("y", image.conv(kernel, plain)).build()?;
     let inputs = vec![
         ("image".to_string(), Array::from_f32([1, 1, 1, 2], vec![257.0, 3.0])?),

@@ -372,10 +372,7 @@ mod tests {
             .map(|(name, shape)| g.input(name, shape, DType::F32));
         let loss = nn::gelu(x.matmul(w) + b).matmul(v).square().sum_all();
         let slopes = gradient(loss, &[w, b]).unwrap();
-        let mut builder = Program::builder(&g);
-        for (number, slope) in slopes.into_iter().enumerate() {
-            builder = builder.output(number.to_string(), slope.unwrap());
-        }
+        let builder = Program::builder(&g).outputs("", slopes.into_iter().map(|slope| slope.unwrap()));
         // Values of 2000 elements: those that both products read from the loops between them, and the products.
         assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
     }

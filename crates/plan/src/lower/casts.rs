@@ -233,10 +233,7 @@ mod tests {
         let [x, w, b] =
             [("x", &[8, 5][..]), ("w", &[5, 5]), ("b", &[5])].map(|(name, shape)| g.input(name, shape, DType::F32));
         let right = [w, w.t(), b.broadcast([0], [5, 9]), w.slice(1, 0, 2)];
-        let mut builder = Program::builder(&g);
-        for (i, right) in right.into_iter().enumerate() {
-            builder = builder.output(i.to_string(), x.matmul(right));
-        }
+        let builder = Program::builder(&g).outputs("", right.into_iter().map(|right| x.matmul(right)));
         let program = builder.build().unwrap().with_precision(Precision::Bf16);
         // b as it is before it is repeated, two columns of w, w, and x; then the results.
         let (operands, results) = ([5, 10, 25, 40], [16, 40, 40, 72]);

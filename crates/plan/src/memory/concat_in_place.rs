@@ -79,10 +79,7 @@ mod tests {
     fn planned(make: impl FnOnce([Tensor; 2]) -> Vec<Tensor>, joins: bool) -> (usize, Vec<Option<usize>>) {
         let g = Graph::new();
         let inputs = ["x", "y"].map(|name| g.input(name, [16, 16], DType::F32));
-        let mut builder = Program::builder(&g);
-        for (number, output) in make(inputs).into_iter().enumerate() {
-            builder = builder.output(number.to_string(), output);
-        }
+        let builder = Program::builder(&g).outputs("", make(inputs));
         let schedule = Schedule::new(&builder.build().unwrap(), &machine(joins)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         let whole = schedule.nodes.iter().position(|node| matches!(node.kind, Kind::Concat(_))).unwrap();

@@ -73,10 +73,7 @@ mod tests {
         let g = Graph::new();
         let (table, at) = (g.input("table", [1000, 8], DType::F64), g.input("at", [], DType::I32));
         let (next, outputs) = make(table, at);
-        let mut builder = Program::builder(&g).carry(table, next);
-        for (i, output) in outputs.into_iter().enumerate() {
-            builder = builder.output(i.to_string(), output);
-        }
+        let builder = Program::builder(&g).carry(table, next).outputs("", outputs);
         let schedule = Schedule::new(&builder.build().unwrap(), &machine()).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         (

@@ -235,13 +235,7 @@ mod tests {
             |_, _, i| i.argmax(1),
             |_, x, _| x.matmul(x.t()),
             |g, x, _| {
-                let dims = ConvDims {
-                    stride: [1, 1],
-                    padding: [(0, 0); 2],
-                    image_dilation: [1, 1],
-                    kernel_dilation: [1, 1],
-                    groups: 1,
-                };
+                let dims = ConvDims::default();
                 x.reshape([1, 1, 3, 4]).conv(g.constant(1.0, [1, 1, 2, 2], DType::F64), dims)
             },
             |_, x, i| x.gather(i, 1),

@@ -1,8 +1,8 @@
 //! Rows between two products of many small matrices, as a softmax stands in an attention: an executor may keep them at hand from the first
 //! product to the last.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, DotDims, Graph, Program, Result, Tensor, gradient_or_zeros, nn};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, DotDims, Result, Tensor, gradient_or_zeros, nn};
 
 /// Images, heads, places and the width of a head. Strips of rows are whole or not, and so are their columns.
 const SHAPES: [[usize; 4]; 7] = [
@@ -15,22 +15,14 @@ const SHAPES: [[usize; 4]; 7] = [
     [4, 4, 16, 128],
 ];
 
-/// Queries, keys and values of all heads, which lie side by side.
-fn parts(all: Tensor, [images, heads, places, width]: [usize; 4]) -> [Tensor; 3] {
-    [0, 1, 2].map(|number| {
+/// The numbers of all heads, and their queries, keys and values, which lie side by side.
+fn parts(case: &mut CaseBuilder, [images, heads, places, width]: [usize; 4]) -> Result<(Tensor, [Tensor; 3])> {
+    let all = case.input("all", [images, places, 3 * heads * width], DType::F32)?;
+    let part = |number: usize| {
         let part = all.slice(2, number * heads * width, (number + 1) * heads * width);
         part.reshape([images, places, heads, width]).transpose([0, 2, 1, 3])
-    })
-}
-
-fn case(name: String, g: &Graph, all: Tensor, outputs: &[Tensor], seed: u64) -> Result<Case> {
-    let mut builder = Program::builder(g);
-    for (number, output) in outputs.iter().enumerate() {
-        builder = builder.output(number.to_string(), *output);
-    }
-    let inputs = vec![("all".to_string(), Dice::new(seed).array(&all.shape(), DType::F32)?)];
-    let tolerances = vec![tolerance(DType::F32); outputs.len()];
-    Ok(Case { name, program: builder.build()?, inputs, steps: 1, tolerances })
+    };
+    Ok((all, [0, 1, 2].map(part)))
 }
 
 /// For each shape: −1, 0 or 1 for every score, by the largest of its row, times the values. Every intermediate number
@@ -38,9 +30,8 @@ fn case(name: String, g: &Graph, all: Tensor, outputs: &[Tensor], seed: u64) -> 
 pub(crate) fn exact_strips() -> Result<Vec<Case>> {
     let made = SHAPES.iter().enumerate().map(|(seed, &shape)| {
         let [images, heads, places, width] = shape;
-        let (g, square) = (Graph::new(), [images, heads, places, places]);
-        let all = g.input("all", [images, places, 3 * heads * width], DType::F32);
-        let [q, k, v] = parts(all, shape);
+        let (mut case, square) = (CaseBuilder::new(90 + seed as u64), [images, heads, places, places]);
+        let (_, [q, k, v]) = parts(&mut case, shape)?;
         let dims =
             DotDims { lhs_contract: vec![3], rhs_contract: vec![3], lhs_batch: vec![0, 1], rhs_batch: vec![0, 1] };
         let (scores, others) = (q.dot(k, dims.clone()), v.dot(q, dims.clone()));
@@ -54,8 +45,8 @@ pub(crate) fn exact_strips() -> Result<Vec<Case>> {
         let later = (found.sign().dot(k, dims).sign() * scores.sign()).sum([3]);
         let merged = found.transpose([0, 2, 1, 3]).reshape([images, places, heads * width]);
         let outputs = [merged, turned, most, later, scores, signs];
-        let name = format!("strips of {images}x{heads} heads of {places}x{width}");
-        case(name, &g, all, &outputs[..[1, 2, 4, 4, 3, 6, 1][seed]], 90 + seed as u64)
+        case.outputs(outputs.into_iter().take([1, 2, 4, 4, 3, 6, 1][seed]), tolerance(DType::F32));
+        case.build(format!("strips of {images}x{heads} heads of {places}x{width}"), 1)
     });
     made.collect()
 }
@@ -64,13 +55,12 @@ pub(crate) fn exact_strips() -> Result<Vec<Case>> {
 pub(crate) fn attentions() -> Result<Vec<Case>> {
     let made = SHAPES.iter().enumerate().map(|(seed, &shape)| {
         let [images, heads, places, width] = shape;
-        let g = Graph::new();
-        let all = g.input("all", [images, places, 3 * heads * width], DType::F32);
-        let [q, k, v] = parts(all, shape);
+        let mut case = CaseBuilder::new(70 + seed as u64);
+        let (all, [q, k, v]) = parts(&mut case, shape)?;
         let found = nn::scaled_dot_product_attention(q, k, v, None);
         let slope = gradient_or_zeros(found.sin().sum_all(), &[all])?;
-        let name = format!("attention of {images}x{heads} heads of {places}x{width}");
-        case(name, &g, all, &[found, slope[0]], 70 + seed as u64)
+        case.outputs([found, slope[0]], tolerance(DType::F32));
+        case.build(format!("attention of {images}x{heads} heads of {places}x{width}"), 1)
     });
     made.collect()
 }

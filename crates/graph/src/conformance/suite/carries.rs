@@ -1,7 +1,7 @@
 //! Loops that carry values: every order in which old and new values can be read.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, Graph, Program, Result, Tensor, nn};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, Graph, Result, Tensor, nn};
 
 /// Outputs and carries of a program on a, b, c of one shape.
 struct Loop {
@@ -173,27 +173,14 @@ fn indexed() -> Vec<(&'static str, Build)> {
 pub fn carries(rows: usize, columns: usize, dtype: DType) -> Result<Vec<Case>> {
     let mut cases = vec![];
     for (name, build) in loops() {
-        let g = Graph::new();
-        let names = ["a", "b", "c"];
-        let [a, b, c] = names.map(|name| g.input(name, [rows, columns], dtype));
-        let made = build(&g, a, b, c);
-        let mut builder = Program::builder(&g).keep_input(a).keep_input(b).keep_input(c);
-        for (i, &output) in made.outputs.iter().enumerate() {
-            builder = builder.output(i.to_string(), output);
-        }
-        for &(input, next) in &made.carries {
-            builder = builder.carry(input, next);
-        }
-        let mut dice = Dice::new(rows as u64);
-        cases.push(Case {
-            name: format!("{name}, [{rows}, {columns}] of {dtype}"),
-            program: builder.build()?,
-            inputs: (names.iter())
-                .map(|name| Ok((name.to_string(), dice.array(&[rows, columns], dtype)?)))
-                .collect::<Result<_>>()?,
-            steps: 4,
-            tolerances: vec![tolerance(dtype).min(1e-5); made.outputs.len() + made.carries.len()],
-        });
+        let mut case = CaseBuilder::new(rows as u64);
+        let mut input = |name| case.input(name, [rows, columns], dtype);
+        let (a, b, c) = (input("a")?, input("b")?, input("c")?);
+        let made = build(&case.g, a, b, c);
+        let near = tolerance(dtype).min(1e-5);
+        case.outputs(made.outputs, near);
+        made.carries.into_iter().for_each(|(input, next)| case.carry(input, next, near));
+        cases.push(case.build(format!("{name}, [{rows}, {columns}] of {dtype}"), 4)?);
     }
     Ok(cases)
 }

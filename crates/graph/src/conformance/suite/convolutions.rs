@@ -1,7 +1,7 @@
 //! Convolutions of networks, with both transposes and their derivatives: libraries specialise in these shapes.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{ConvDims, DType, Graph, Program, Result, gradient, nn, vjp};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{ConvDims, DType, Result, gradient, nn, vjp};
 
 /// `[images, channels, results, height, width, kernel, stride, padding, dilation, groups]`.
 type Shape = [usize; 10];
@@ -47,10 +47,9 @@ pub fn convolutions(dtype: DType) -> Result<Vec<Case>> {
 
 fn convolution(number: usize, pool: usize, shape: Shape, dtype: DType) -> Result<Case> {
     let [n, c, o, h, w, k, stride, padding, dilation, groups] = shape;
-    let mut dice = Dice::new(number as u64);
-    let g = Graph::new();
-    let shapes = [[n, c, h, w], [o, c / groups, k, k]];
-    let [image, kernel] = [g.input("image", shapes[0], dtype), g.input("kernel", shapes[1], dtype)];
+    let mut case = CaseBuilder::new(number as u64);
+    let image = case.input("image", [n, c, h, w], dtype)?;
+    let kernel = case.input("kernel", [o, c / groups, k, k], dtype)?;
     let side = (padding as i64, padding as i64);
     let dims = ConvDims {
         stride: [stride; 2],
@@ -67,19 +66,9 @@ fn convolution(number: usize, pool: usize, shape: Shape, dtype: DType) -> Result
     let first: Vec<_> = gradient(loss, &variables)?.into_iter().flatten().collect();
     let directions: Vec<_> = variables.iter().map(|x| x.cos()).collect();
     let second = vjp(&first, &directions, &variables)?;
-    let mut builder = Program::builder(&g).output("result", result);
-    for (i, &made) in first.iter().chain(second.iter().flatten()).enumerate() {
-        builder = builder.output(format!("derivative {i}"), made);
-    }
-    let program = builder.build()?;
-    let [first, second] = shapes.map(|shape| dice.array(&shape, dtype));
-    Ok(Case {
-        name: format!(
-            "convolution of {n}x{c}x{h}x{w} with {k}x{k}, stride {stride}, {groups} groups, pool {pool}, in {dtype}"
-        ),
-        tolerances: vec![tolerance(dtype); program.outputs.len()],
-        program,
-        inputs: vec![("image".into(), first?), ("kernel".into(), second?)],
-        steps: 1,
-    })
+    case.outputs([result].into_iter().chain(first).chain(second.into_iter().flatten()), tolerance(dtype));
+    let name = format!(
+        "convolution of {n}x{c}x{h}x{w} with {k}x{k}, stride {stride}, {groups} groups, pool {pool}, in {dtype}"
+    );
+    case.build(name, 1)
 }

@@ -313,10 +313,7 @@ impl Differentiable {
 /// The program of a [`Differentiable`] of this seed on `g`: its results as outputs, in one to three steps.
 pub fn random_program(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Result<Case> {
     let made = Differentiable::new(seed, g, dtype, size)?;
-    let mut builder = Program::builder(g);
-    for (i, &result) in made.results.iter().enumerate() {
-        builder = builder.output(format!("result {i}"), result);
-    }
+    let mut builder = Program::builder(g).outputs("result ", made.results.iter().copied());
     if let Some((input, next)) = made.carry {
         builder = builder.carry(input, next);
     }

@@ -1,8 +1,8 @@
 //! Batched products of small matrices, as in the heads of an attention. Matrices have two batch strides, sums go along
 //! contiguous or strided axes, and results are read in another order.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, DotDims, Graph, Program, Result, Tensor};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, DotDims, Result, Tensor};
 
 /// Images, heads, places and the width of a head. Rows begin at multiples of 16 bytes or not, and fill tiles of whatever size or not.
 const SHAPES: [[usize; 4]; 6] =
@@ -14,9 +14,9 @@ pub(crate) fn heads(dtype: DType) -> Result<Vec<Case>> {
 }
 
 fn products([images, heads, places, width]: [usize; 4], dtype: DType, seed: u64) -> Result<Case> {
-    let g = Graph::new();
-    let (three, square) = ([images, places, 3 * heads * width], [images, heads, places, places]);
-    let (all, weights) = (g.input("all", three, dtype), g.input("weights", square, dtype));
+    let mut case = CaseBuilder::new(seed);
+    let all = case.input("all", [images, places, 3 * heads * width], dtype)?;
+    let weights = case.input("weights", [images, heads, places, places], dtype)?;
     let part = |number: usize| {
         let part = all.slice(2, number * heads * width, (number + 1) * heads * width);
         part.reshape([images, places, heads, width]).transpose([0, 2, 1, 3])
@@ -34,18 +34,6 @@ fn products([images, heads, places, width]: [usize; 4], dtype: DType, seed: u64)
         merged(dot(weights, q, [2, 2])),
         dot(v, weights, [2, 3]),
     ];
-    let mut builder = Program::builder(&g);
-    for (number, result) in results.iter().enumerate() {
-        builder = builder.output(number.to_string(), *result);
-    }
-    let mut dice = Dice::new(seed);
-    let inputs =
-        vec![("all".to_string(), dice.array(&three, dtype)?), ("weights".to_string(), dice.array(&square, dtype)?)];
-    Ok(Case {
-        name: format!("{images}x{heads} heads of {places}x{width} in {dtype}"),
-        program: builder.build()?,
-        inputs,
-        steps: 1,
-        tolerances: vec![tolerance(dtype); results.len()],
-    })
+    case.outputs(results, tolerance(dtype));
+    case.build(format!("{images}x{heads} heads of {places}x{width} in {dtype}"), 1)
 }

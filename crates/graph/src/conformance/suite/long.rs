@@ -2,8 +2,8 @@
 //! smaller range, so every array must be scaled into it, and its product back.
 
 use crate::conformance::suite::precisions::UNITS;
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{Array, DType, Graph, Precision, Program, Result, Tensor, gradient_or_zeros, nn};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{Array, DType, Precision, Result, Tensor, gradient_or_zeros, nn};
 
 /// Rows begin at multiples of 16 bytes in two bytes for each number, and fill tiles of whatever size or not.
 const ROWS: usize = 256;
@@ -50,68 +50,45 @@ fn products(
     [of_x, of_others]: [f64; 2],
     replaced: &[(usize, f64)],
 ) -> Result<Case> {
-    let (g, mut dice) = (Graph::new(), Dice::new(7));
-    let (mut inputs, mut operands) = (vec![], vec![]);
-    for (name, shape) in [("x", [rows, narrow]), ("y", [rows, wide]), ("z", [wide, narrow])] {
-        let factor = if name == "x" { of_x } else { of_others };
-        let mut values: Vec<f64> = dice.array(&shape, DType::F32)?.to_f64().iter().map(|x| x * factor).collect();
-        replaced.iter().filter(|_| name == "x").for_each(|&(place, number)| values[place] = number);
-        operands.push(g.input(name, shape, DType::F32));
-        inputs.push((name.to_string(), Array::from_values(shape, &values, DType::F32)?));
-    }
-    let [x, y, z] = operands[..] else { unreachable!("three operands") };
+    let mut case = CaseBuilder::new(7);
+    let mut input = |name: &str, shape: [usize; 2], factor: f64, replaced: &[(usize, f64)]| -> Result<Tensor> {
+        let mut values: Vec<f64> = case.dice.array(&shape, DType::F32)?.to_f64().iter().map(|x| x * factor).collect();
+        replaced.iter().for_each(|&(place, number)| values[place] = number);
+        Ok(case.given(name, Array::from_values(shape, &values, DType::F32)?))
+    };
+    let x = input("x", [rows, narrow], of_x, replaced)?;
+    let (y, z) = (input("y", [rows, wide], of_others, &[])?, input("z", [wide, narrow], of_others, &[])?);
     let results: [Tensor; 4] = [
         x.t().matmul(y).slice(0, 1, narrow),
         z.matmul(x.t()).slice(1, 1, rows),
         y.t().matmul(x).slice(1, 1, narrow),
         x.matmul(z.t()).slice(0, 1, rows),
     ];
-    let mut builder = Program::builder(&g);
-    for (number, result) in results.into_iter().take(count).enumerate() {
-        builder = builder.output(number.to_string(), result);
-    }
-    Ok(Case {
-        name: format!("long products of {what}"),
-        program: builder.build()?,
-        inputs,
-        steps: 1,
-        tolerances: vec![tolerance(DType::F32); count],
-    })
+    case.outputs(results.into_iter().take(count), tolerance(DType::F32));
+    case.build(format!("long products of {what}"), 1)
 }
 
 /// A normalisation, two dense layers and a loss, whose weights descend for two steps. Operands are constant inputs,
 /// changing weights, and results of loops over elements, rows and columns.
 fn network() -> Result<Case> {
-    let (g, mut dice) = (Graph::new(), Dice::new(8));
-    let shapes = [
-        ("x", vec![ROWS, NARROW]),
-        ("gain", vec![NARROW]),
-        ("first", vec![NARROW, WIDE]),
-        ("bias", vec![WIDE]),
-        ("second", vec![WIDE, NARROW]),
-    ];
-    let mut inputs = vec![];
-    for (name, shape) in &shapes {
-        inputs.push((name.to_string(), dice.array(shape, DType::F32)?));
-    }
-    let [x, gain, first, bias, second] = shapes.map(|(name, shape)| g.input(name, shape, DType::F32));
-    let zeros = g.constant(0.0, [NARROW], DType::F32);
+    let mut case = CaseBuilder::new(8);
+    let mut input = |name: &str, shape: &[usize]| case.input(name, shape, DType::F32);
+    let (x, gain) = (input("x", &[ROWS, NARROW])?, input("gain", &[NARROW])?);
+    let (first, bias) = (input("first", &[NARROW, WIDE])?, input("bias", &[WIDE])?);
+    let second = input("second", &[WIDE, NARROW])?;
+    let zeros = case.g.constant(0.0, [NARROW], DType::F32);
     let repeated = |row: Tensor, length: usize| row.broadcast([1], [ROWS, length]);
     let hidden = nn::gelu(nn::layer_norm(x, gain, zeros, 1e-6).matmul(first) * 0.1 + repeated(bias, WIDE));
     let loss = (x.matmul(first).tanh().mean_all()) + (hidden.matmul(second) * 0.1).square().mean_all();
     let weights = [gain, first, bias, second];
     let slopes = gradient_or_zeros(loss, &weights)?;
-    let mut builder = Program::builder(&g).output("loss", loss);
-    for (number, (weight, slope)) in weights.into_iter().zip(slopes).enumerate() {
-        builder = builder.output(number.to_string(), slope * ROWS as f64).carry(weight, weight - slope * ROWS as f64);
+    let near = tolerance(DType::F32);
+    case.output(loss, near);
+    for (weight, slope) in weights.into_iter().zip(slopes) {
+        case.output(slope * ROWS as f64, near);
+        case.carry(weight, weight - slope * ROWS as f64, near);
     }
-    Ok(Case {
-        name: "a network of long products".into(),
-        program: builder.build()?,
-        inputs,
-        steps: 2,
-        tolerances: vec![tolerance(DType::F32); 9],
-    })
+    case.build("a network of long products", 2)
 }
 
 /// Whether rows are normalised first.
@@ -126,23 +103,16 @@ enum Normed {
 /// between the products beforehand, and scale them by a power of two; the bound should not be far off. Results are
 /// scaled back to ordinary numbers.
 fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Normed) -> Result<Case> {
-    let (g, mut dice) = (Graph::new(), Dice::new(9));
-    let shapes = [
-        ("x", vec![ROWS, NARROW], of_x),
-        ("gain", vec![NARROW], of_x),
-        ("offset", vec![NARROW], of_x),
-        ("first", vec![NARROW, WIDE], of_first),
-        ("bias", vec![WIDE], of_bias),
-        ("second", vec![WIDE, NARROW], of_second),
-        ("slope", vec![ROWS, NARROW], 0),
-    ];
-    let mut inputs = vec![];
-    for (name, shape, power) in &shapes {
-        let values = dice.array(shape, DType::F32)?.to_f64();
-        let values: Vec<f64> = values.iter().map(|value| value * 2f64.powi(*power)).collect();
-        inputs.push((name.to_string(), Array::from_values(shape, &values, DType::F32)?));
-    }
-    let [x, gain, offset, first, bias, second, slope] = shapes.map(|(name, shape, _)| g.input(name, shape, DType::F32));
+    let mut case = CaseBuilder::new(9);
+    let mut input = |name: &str, shape: &[usize], power: i32| -> Result<Tensor> {
+        let values = case.dice.array(shape, DType::F32)?.to_f64();
+        let values: Vec<f64> = values.iter().map(|value| value * 2f64.powi(power)).collect();
+        Ok(case.given(name, Array::from_values(shape, &values, DType::F32)?))
+    };
+    let x = input("x", &[ROWS, NARROW], of_x)?;
+    let (gain, offset) = (input("gain", &[NARROW], of_x)?, input("offset", &[NARROW], of_x)?);
+    let (first, bias) = (input("first", &[NARROW, WIDE], of_first)?, input("bias", &[WIDE], of_bias)?);
+    let (second, slope) = (input("second", &[WIDE, NARROW], of_second)?, input("slope", &[ROWS, NARROW], 0)?);
     let rows = if normed == Normed::Yes { nn::layer_norm(x, gain, offset, 0.0) } else { x };
     let hidden = nn::gelu(rows.matmul(first) + bias.broadcast([1], [ROWS, WIDE]));
     let result = hidden.matmul(second);
@@ -150,18 +120,9 @@ fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Nor
     // The GELU of a tiny number is half of it.
     let between = of_bias.max(of_x + of_first);
     let powers = [between + of_second, of_second + of_first, of_x + of_second, between];
-    let mut builder = Program::builder(&g);
-    for (number, (value, power)) in [result].into_iter().chain(slopes).zip(powers).enumerate() {
-        builder = builder.output(number.to_string(), value * 2f64.powi(-power));
-    }
-    let builder = if normed == Normed::No { builder.keep_input(gain).keep_input(offset) } else { builder };
-    Ok(Case {
-        name: format!("a layer of long products of {what}"),
-        program: builder.build()?,
-        inputs,
-        steps: 1,
-        tolerances: vec![tolerance(DType::F32); 4],
-    })
+    let scaled = [result].into_iter().chain(slopes).zip(powers).map(|(value, power)| value * 2f64.powi(-power));
+    case.outputs(scaled, tolerance(DType::F32));
+    case.build(format!("a layer of long products of {what}"), 1)
 }
 
 #[cfg(test)]

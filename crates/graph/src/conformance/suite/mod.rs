@@ -7,7 +7,6 @@ pub(crate) mod convolutions;
 pub(crate) mod differentiable;
 pub(crate) mod heads;
 pub(crate) mod learned;
-pub(crate) mod leaves;
 pub(crate) mod long;
 pub(crate) mod networks;
 pub(crate) mod precisions;

@@ -1,14 +1,12 @@
 //! Parts of networks for which executors may have special methods: pools, overlapping pieces of images, reductions over
-//! parts of rows and over rows, short rows of tables, and two losses of one network.
+//! parts of rows and over rows, short rows of tables. Also many arrays of several sizes, and two losses of one network.
 
-use crate::conformance::suite::leaves::leaves;
 use crate::conformance::suite::rows::columns::columns_of_rows;
 use crate::conformance::suite::rows::parts::parts_of_rows;
 use crate::conformance::suite::rows::short::short_rows;
-use crate::conformance::{Case, Dice, tolerance};
+use crate::conformance::{Case, CaseBuilder, tolerance};
 use crate::nn::Pool2d;
-use crate::shape::element_count;
-use crate::{Array, DType, Graph, Program, Result, Tensor, gradient, nn, vjp};
+use crate::{DType, Result, Tensor, gradient, nn, vjp};
 
 /// Pools and patches with their gradients, and products with their second derivatives. Reductions over parts of rows
 /// and over rows, short rows of tables, and many arrays of several sizes. Three steps of training by one loss, while
@@ -52,23 +50,16 @@ fn derived(
     seed: u64,
     function: impl Fn(Tensor, Tensor) -> Tensor,
 ) -> Result<Case> {
-    let g = Graph::new();
-    let variables = [g.input("x", first, dtype), g.input("w", second, dtype)];
+    let mut case = CaseBuilder::new(seed);
+    let variables = [case.input("x", first, dtype)?, case.input("w", second, dtype)?];
     let result = function(variables[0], variables[1]).check()?;
     let loss = (result * 0.5).sin().sum_all();
     let slopes = gradient(loss, &variables)?;
     let (of, directions): (Vec<_>, Vec<_>) =
         slopes.iter().zip(variables).filter_map(|(s, x)| Some(((*s)?, x.cos()))).unzip();
     let second = vjp(&of, &directions, &variables)?;
-    let mut builder = Program::builder(&g).keep_input(variables[1]).output("result", result);
-    for (number, &made) in of.iter().chain(second.iter().flatten()).enumerate() {
-        builder = builder.output(format!("derivative {number}"), made);
-    }
-    let program = builder.build()?;
-    let mut dice = Dice::new(seed);
-    let tolerances = vec![tolerance(dtype); program.outputs.len()];
-    let inputs = variables.iter().zip(["x", "w"]).map(|(x, name)| Ok((name.into(), dice.array(&x.shape(), dtype)?)));
-    Ok(Case { name, tolerances, inputs: inputs.collect::<Result<_>>()?, program, steps: 1 })
+    case.outputs([result].into_iter().chain(of).chain(second.into_iter().flatten()), tolerance(dtype));
+    case.build(name, 1)
 }
 
 /// A 3×3 convolution with zeros around the image, as a product of the kernel with overlapping pieces.
@@ -84,43 +75,53 @@ fn patches(x: Tensor, kernel: Tensor) -> Tensor {
     kernel.broadcast([1, 2], [&[n], &kernel.shape()[..]].concat()).matmul(pieces) * (1.0 / 9.0)
 }
 
+/// Numbers of elements: from one, over rows, to arrays shared by many blocks of threads.
+const SIZES: [usize; 12] = [1, 7, 768, 40_000, 64, 768, 90_001, 300_000, 768, 2304, 40_000, 524_288];
+
+/// Two steps of many arrays of several sizes, as of the leaves of a network: an executor may compute them at once. Each
+/// has a norm, a largest element and a sum over all to which it is added in turn.
+fn leaves(dtype: DType) -> Result<Case> {
+    let (mut case, near) = (CaseBuilder::new(50), tolerance(dtype));
+    let [mut squares, mut largest] = [case.g.constant(0.0, [], dtype); 2];
+    for (number, size) in SIZES.into_iter().enumerate() {
+        let (x, slope) =
+            (case.input(format!("x.{number}"), [size], dtype)?, case.input(format!("slope.{number}"), [size], dtype)?);
+        let next = x - slope * 0.25;
+        squares = squares + (next - x).square().sum_all();
+        largest = largest.maximum(next.abs().max([0]));
+        case.carry(x, next, near);
+        case.output(x.square().sum_all(), near);
+    }
+    case.outputs([squares, largest], near);
+    case.build(format!("leaves of several sizes in {dtype}"), 2)
+}
+
 /// A small network with the gradients of two losses at the same weights.
 fn two_losses(dtype: DType) -> Result<Case> {
-    let g = Graph::new();
-    let shapes: [&[usize]; 4] = [&[6, 1, 3, 3], &[54, 16], &[16], &[16, 4]];
-    let names = ["kernel", "hidden", "gain", "head"];
-    let weights: Vec<Tensor> = names.iter().zip(shapes).map(|(name, shape)| g.input(*name, shape, dtype)).collect();
-    let sums: Vec<Tensor> =
-        names.iter().zip(shapes).map(|(name, shape)| g.input(format!("sum of {name}"), shape, dtype)).collect();
-    let loss = |set: &str| {
-        let (images, labels) = (g.input(format!("images {set}"), [40, 1, 8, 8], dtype), format!("labels {set}"));
-        let at = g.input(format!("at {set}"), [10], DType::I32);
+    let (mut case, near) = (CaseBuilder::new(5), tolerance(dtype));
+    let shapes: [(&str, &[usize]); 4] =
+        [("kernel", &[6, 1, 3, 3]), ("hidden", &[54, 16]), ("gain", &[16]), ("head", &[16, 4])];
+    let (mut weights, mut sums) = (vec![], vec![]);
+    for (name, shape) in shapes {
+        weights.push(case.input(name, shape, dtype)?);
+        sums.push(case.input(format!("sum of {name}"), shape, dtype)?);
+    }
+    let mut loss = |set: &str| -> Result<Tensor> {
+        let images = case.input(format!("images {set}"), [40, 1, 8, 8], dtype)?;
+        let (labels, at) =
+            (case.indices(format!("labels {set}"), [40], 4)?, case.indices(format!("at {set}"), [10], 40)?);
         let seen = nn::conv2d(images.take(at), weights[0], None, nn::Conv2d::default());
         let seen = nn::max_pool2d(nn::relu(seen), Pool2d::of([2, 2])).reshape([10, 54]);
         let hidden = nn::layer_norm(seen.matmul(weights[1]), weights[2], weights[2] * 0.1, 1e-3);
-        nn::cross_entropy(nn::gelu(hidden).matmul(weights[3]), g.input(labels, [40], DType::I32).take(at))
+        Ok(nn::cross_entropy(nn::gelu(hidden).matmul(weights[3]), labels.take(at)))
     };
-    let (training, validation) = (loss("to train on") * 3.0, loss("to validate on"));
+    let (training, validation) = (loss("to train on")? * 3.0, loss("to validate on")?);
     let (down, other) = (gradient(training, &weights)?, gradient(validation, &weights)?);
-    let mut builder = Program::builder(&g).output("training", training).output("validation", validation);
+    case.outputs([training, validation], near);
     for (i, (down, other)) in down.into_iter().zip(other).enumerate() {
         let (Some(down), Some(other)) = (down, other) else { continue };
-        builder = builder.carry(weights[i], weights[i] - down * 0.01).carry(sums[i], sums[i] + other);
+        case.carry(weights[i], weights[i] - down * 0.01, near);
+        case.carry(sums[i], sums[i] + other, near);
     }
-    let program = builder.build()?;
-    let mut dice = Dice::new(5);
-    let value = |port: &crate::Port| {
-        let made = match port.meta.dtype {
-            DType::I32 => {
-                let below = if port.name.starts_with("at") { 40 } else { 4 };
-                let numbers = (0..element_count(&port.meta.shape)).map(|_| dice.below(below) as i32).collect();
-                Array::from_i32(&port.meta.shape, numbers)?
-            }
-            dtype => dice.array(&port.meta.shape, dtype)?,
-        };
-        Ok((port.name.clone(), made))
-    };
-    let inputs = program.inputs.iter().map(value).collect::<Result<_>>()?;
-    let tolerances = vec![tolerance(dtype); program.outputs.len() + program.carries.len()];
-    Ok(Case { name: format!("two losses of one network in {dtype}"), tolerances, inputs, program, steps: 3 })
+    case.build(format!("two losses of one network in {dtype}"), 3)
 }

@@ -1,47 +1,41 @@
 //! A program for every primitive, on ordinary shapes, on axes of length one, on nothing and on scalars.
 
-use crate::conformance::{Case, Dice, Inputs, tolerance};
-use crate::{
-    Array, BinaryOp, ConvDims, DType, DotDims, Graph, Program, RandomKind, Result, Tensor, UnaryOp, WindowDims,
-};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{Array, BinaryOp, ConvDims, DType, DotDims, Graph, RandomKind, Result, Tensor, UnaryOp, WindowDims};
 
-/// A case under construction: declared inputs, and expected results.
-struct Making<'a> {
-    g: &'a Graph,
+/// A case under construction, and the type of its floats.
+struct Making {
+    case: CaseBuilder,
     dtype: DType,
-    dice: Dice,
-    inputs: Inputs,
-    outputs: Vec<(Tensor, f64)>,
+    inputs: usize,
 }
 
-impl Making<'_> {
+impl Making {
     fn input(&mut self, value: Array) -> Tensor {
-        let name = format!("input {}", self.inputs.len());
-        let tensor = self.g.input(&name, value.shape(), value.dtype());
-        self.inputs.push((name, value));
-        tensor
+        self.inputs += 1;
+        self.case.given(format!("input {}", self.inputs), value)
     }
 
     /// Numbers in −1..1.
     fn floats(&mut self, shape: &[usize]) -> Result<Tensor> {
-        let value = self.dice.array(shape, self.dtype)?;
+        let value = self.case.dice.array(shape, self.dtype)?;
         Ok(self.input(value))
     }
 
     /// Whole numbers in 0..limit.
     fn indices(&mut self, shape: &[usize], limit: usize) -> Result<Tensor> {
-        let value = self.dice.indices(shape, limit)?;
+        let value = self.case.dice.indices(shape, limit)?;
         Ok(self.input(value))
     }
 
     /// A result whose bits are determined.
     fn exact(&mut self, output: Tensor) {
-        self.outputs.push((output, 0.0));
+        self.case.output(output, 0.0);
     }
 
     /// A result that may round otherwise than the reference's.
     fn near(&mut self, output: Tensor) {
-        self.outputs.push((output, tolerance(self.dtype)));
+        self.case.output(output, tolerance(self.dtype));
     }
 }
 
@@ -82,22 +76,10 @@ pub fn primitives(dtype: DType) -> Result<Vec<Case>> {
     let mut cases = vec![];
     for (number, (name, make)) in list.into_iter().enumerate() {
         // As written: no rewriting may take a primitive out of its case.
-        let g = Graph::without_simplification();
-        let mut making = Making { g: &g, dtype, dice: Dice::new(number as u64), inputs: vec![], outputs: vec![] };
+        let case = CaseBuilder::on(Graph::without_simplification(), number as u64);
+        let mut making = Making { case, dtype, inputs: 0 };
         make(&mut making)?;
-        let mut builder = Program::builder(&g);
-        let mut tolerances = vec![];
-        for (i, (output, tolerance)) in making.outputs.into_iter().enumerate() {
-            builder = builder.output(format!("output {i}"), output);
-            tolerances.push(tolerance);
-        }
-        cases.push(Case {
-            name: format!("{name} in {dtype}"),
-            program: builder.build()?,
-            inputs: making.inputs,
-            steps: 2,
-            tolerances,
-        });
+        cases.push(making.case.build(format!("{name} in {dtype}"), 2)?);
     }
     Ok(cases)
 }
@@ -108,20 +90,20 @@ const SHAPES: [&[usize]; 6] = [&[7, 13], &[3, 1, 2], &[1], &[0, 4], &[2, 0], &[]
 fn sources(m: &mut Making) -> Result<()> {
     for shape in SHAPES {
         for dtype in [m.dtype, DType::I32] {
-            m.exact(m.g.constant(-3.0, shape, dtype));
+            m.exact(m.case.g.constant(-3.0, shape, dtype));
             for axis in 0..shape.len() {
-                m.exact(m.g.iota(shape, axis, dtype));
+                m.exact(m.case.g.iota(shape, axis, dtype));
             }
         }
     }
-    m.exact(m.g.step());
+    m.exact(m.case.g.step());
     Ok(())
 }
 
 fn draws(m: &mut Making) -> Result<()> {
     let key = m.indices(&[2], 1 << 30)?;
     for (stream, shape) in SHAPES.iter().enumerate() {
-        for counter in [m.g.step(), m.g.scalar(5.0, DType::I32)] {
+        for counter in [m.case.g.step(), m.case.g.scalar(5.0, DType::I32)] {
             let stream = stream as u32;
             m.exact(key.random(counter, RandomKind::Normal, stream, shape, m.dtype));
             m.exact(key.random(counter, RandomKind::Uniform, stream, shape, m.dtype));
@@ -397,13 +379,7 @@ fn larger(m: &mut Making) -> Result<()> {
     m.near(scores);
     m.near(scores.dot(rows.index(0, 2), mix).transpose([0, 2, 1, 3]));
     let (image, kernel) = (m.floats(&[3, 8, 11, 9])?, m.floats(&[12, 8, 3, 3])?);
-    let plain = ConvDims {
-        stride: [1, 1],
-        padding: [(1, 1), (1, 1)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 1,
-    };
+    let plain = ConvDims { padding: [(1, 1); 2], ..ConvDims::default() };
     m.near(image.conv(kernel, plain.clone()));
     m.near(image.conv(kernel, ConvDims { stride: [2, 2], ..plain.clone() }).transpose([0, 2, 3, 1]));
     m.near(image.conv(kernel.slice(1, 0, 4), ConvDims { groups: 2, ..plain.clone() }));
@@ -438,27 +414,20 @@ fn products(m: &mut Making) -> Result<()> {
 
 fn convolutions(m: &mut Making) -> Result<()> {
     let (image, kernel) = (m.floats(&[2, 4, 7, 6])?, m.floats(&[6, 4, 3, 2])?);
-    let plain = ConvDims {
-        stride: [1, 1],
-        padding: [(0, 0), (0, 0)],
-        image_dilation: [1, 1],
-        kernel_dilation: [1, 1],
-        groups: 1,
-    };
-    m.near(image.conv(kernel, plain.clone()));
-    m.near(image.conv(kernel, ConvDims { stride: [2, 3], padding: [(1, 2), (2, 0)], ..plain.clone() }));
-    m.near(image.conv(kernel, ConvDims { padding: [(-1, 1), (3, -2)], ..plain.clone() }));
-    m.near(image.conv(kernel, ConvDims { image_dilation: [2, 1], kernel_dilation: [1, 2], ..plain.clone() }));
+    m.near(image.conv(kernel, ConvDims::default()));
+    m.near(image.conv(kernel, ConvDims { stride: [2, 3], padding: [(1, 2), (2, 0)], ..Default::default() }));
+    m.near(image.conv(kernel, ConvDims { padding: [(-1, 1), (3, -2)], ..Default::default() }));
+    m.near(image.conv(kernel, ConvDims { image_dilation: [2, 1], kernel_dilation: [1, 2], ..Default::default() }));
     let grouped = kernel.slice(1, 0, 2);
-    m.near(image.conv(grouped, ConvDims { groups: 2, padding: [(1, 1), (0, 1)], ..plain.clone() }));
-    m.near(image.conv(kernel.slice(1, 0, 1).slice(0, 0, 4), ConvDims { groups: 4, ..plain }));
+    m.near(image.conv(grouped, ConvDims { groups: 2, padding: [(1, 1), (0, 1)], ..Default::default() }));
+    m.near(image.conv(kernel.slice(1, 0, 1).slice(0, 0, 4), ConvDims { groups: 4, ..Default::default() }));
     Ok(())
 }
 
 fn gathers(m: &mut Making) -> Result<()> {
     let (x, at) = (m.floats(&[5, 3])?, m.indices(&[4, 2], 5)?);
     m.exact(x.take(at));
-    m.exact(x.t().gather(m.g.iota([3, 2], 1, DType::I32), 1));
+    m.exact(x.t().gather(m.case.g.iota([3, 2], 1, DType::I32), 1));
     m.exact(x.take(at.slice(0, 0, 0)));
     let (updates, rows) = (m.floats(&[7, 3])?, m.indices(&[7], 4)?);
     // Rows that meet are added.
@@ -467,7 +436,7 @@ fn gathers(m: &mut Making) -> Result<()> {
     m.near(batched.scatter_add(places, 1, 5));
     m.exact(batched.gather(places.minimum(4.0), 1));
     let edges = edges(m)?;
-    let all = m.g.iota([EDGES.len()], 0, DType::I32);
+    let all = m.case.g.iota([EDGES.len()], 0, DType::I32);
     m.exact(edges.take(all.reverse([0])));
     Ok(())
 }
@@ -519,7 +488,7 @@ fn sorting(m: &mut Making) -> Result<()> {
         m.exact(updates.reshape([2, 20, 3]).scatter_max(places.reshape([2, 20]), 1, 8));
     }
     m.exact(places.scatter_max(places.minimum(4.0), 0, 6));
-    m.exact(edges.scatter_max(m.g.iota([EDGES.len()], 0, DType::I32) * 0.0, 0, 2));
+    m.exact(edges.scatter_max(m.case.g.iota([EDGES.len()], 0, DType::I32) * 0.0, 0, 2));
     m.exact(updates.slice(0, 0, 0).scatter_max(places.slice(0, 0, 0), 0, 3));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Readers of a product's result: every operation reads it as stored, which may be in fewer bytes than other values.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, Graph, Precision, Program, Result, Tensor, WindowDims};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, Precision, Result, Tensor, WindowDims};
 
 /// Rows and columns of the product, which are places of kernels of 3×3. Rows begin at multiples of 16 bytes or not.
 const SHAPES: [[usize; 2]; 4] = [[12, 18], [37, 36], [40, 288], [6, 1152]];
@@ -14,16 +14,11 @@ pub(crate) fn readers() -> Result<Vec<Case>> {
 }
 
 fn read([rows, columns]: [usize; 2], seed: u64) -> Result<Case> {
-    let (g, mut dice) = (Graph::new(), Dice::new(seed));
-    let (mut inputs, float) = (vec![], DType::F32);
-    let mut input = |name: &str, shape: &[usize]| -> Result<Tensor> {
-        inputs.push((name.to_string(), dice.array(shape, float)?));
-        Ok(g.input(name, shape, float))
-    };
-    let (x, w, v) = (input("x", &[rows, TERMS])?, input("w", &[TERMS, columns])?, input("v", &[columns, TERMS])?);
-    let (other, carried) = (input("other", &[rows, columns])?, input("carried", &[rows, columns])?);
-    let numbers = g.input("numbers", [rows], DType::I32);
-    inputs.push(("numbers".to_string(), dice.indices(&[rows], rows)?));
+    let (mut case, float) = (CaseBuilder::new(seed), DType::F32);
+    let mut input = |name: &str, shape: [usize; 2]| case.input(name, shape, float);
+    let (x, w, v) = (input("x", [rows, TERMS])?, input("w", [TERMS, columns])?, input("v", [columns, TERMS])?);
+    let (other, carried) = (input("other", [rows, columns])?, input("carried", [rows, columns])?);
+    let numbers = case.indices("numbers", [rows], rows)?;
     let p = x.matmul(w);
     let q = (x * 0.5).matmul(w);
     // Rows with their mean taken away, and sums of columns of both while they are at hand.
@@ -56,17 +51,9 @@ fn read([rows, columns]: [usize; 2], seed: u64) -> Result<Case> {
     ];
     // Read by the next product as they are.
     let multiplied = [p.matmul(v), p.concat(&[q], 0).matmul(v), (p.pad(0, 0, rows) + q.pad(0, rows, 0)).matmul(v)];
-    let all =
-        [(&exact[..], 0.0), (&moved, 0.0), (&near, tolerance(float)), (&multiplied, 2.0 * Precision::Bf16.unit())];
-    let (mut builder, mut tolerances) = (Program::builder(&g).carry(carried, p), vec![]);
-    for (results, tolerance) in all {
-        for result in results {
-            builder = builder.output(tolerances.len().to_string(), *result);
-            tolerances.push(tolerance);
-        }
-    }
-    // The tolerance of carried values.
-    tolerances.push(0.0);
-    let (program, name) = (builder.build()?, format!("readers of a product of {rows}x{columns}"));
-    Ok(Case { name, program, inputs, steps: 2, tolerances })
+    case.outputs(exact.into_iter().chain(moved), 0.0);
+    case.outputs(near, tolerance(float));
+    case.outputs(multiplied, 2.0 * Precision::Bf16.unit());
+    case.carry(carried, p, 0.0);
+    case.build(format!("readers of a product of {rows}x{columns}"), 2)
 }

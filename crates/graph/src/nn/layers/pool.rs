@@ -112,13 +112,7 @@ pub fn avg_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
         side_by_side_sums(x, &windows, lengths)
     } else {
         // One channel at a time with a kernel of ones.
-        let dims = ConvDims {
-            stride: windows.stride,
-            padding: windows.padding.map(both_sides),
-            image_dilation: [1, 1],
-            kernel_dilation: [1, 1],
-            groups: 1,
-        };
+        let dims = ConvDims { stride: windows.stride, padding: windows.padding.map(both_sides), ..Default::default() };
         let ones = x.constant_like(1.0, [1, 1, windows.kernel[0], windows.kernel[1]]);
         let planes = x.reshape([x.dim(0) * x.dim(1), 1, x.dim(2), x.dim(3)]);
         planes.conv(ones, dims).reshape([x.dim(0), x.dim(1), lengths[0], lengths[1]])

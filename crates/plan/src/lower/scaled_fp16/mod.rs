@@ -141,10 +141,7 @@ mod tests {
     }
 
     fn schedule(g: &Graph, results: &[Tensor], precision: Precision) -> Schedule {
-        let mut builder = Program::builder(g);
-        for (number, result) in results.iter().enumerate() {
-            builder = builder.output(number.to_string(), *result);
-        }
+        let builder = Program::builder(g).outputs("", results.iter().copied());
         Schedule::new(&builder.build().unwrap().with_precision(precision), &machine(8)).unwrap()
     }
 

@@ -69,10 +69,7 @@ fn network(seed: u64) -> (Program, Inputs) {
     results.extend(gradient_or_zeros(loss, &variables).unwrap());
     let products = hessian_vector(loss, &variables, &along).unwrap();
     results.extend(products.into_iter().flatten());
-    let mut builder = Program::builder(&g);
-    for (number, result) in results.into_iter().enumerate() {
-        builder = builder.output(number.to_string(), result);
-    }
+    let builder = Program::builder(&g).outputs("", results);
     let step = gradient_or_zeros(loss, &variables[1..2]).unwrap()[0];
     let program = builder.carry(variables[1], variables[1] - step * 0.1).build().unwrap();
     let values = inputs.iter().map(|(t, name)| (name.clone(), dice.array(&t.shape(), DType::F64).unwrap())).collect();
@@ -142,10 +139,7 @@ fn chain(dtype: DType) -> Program {
     }
     let loss = nn::relu(normed(x)).mean([2, 3]).square().sum_all();
     let kernels: Vec<Tensor> = inputs[1..].iter().map(|(kernel, _)| *kernel).collect();
-    let mut builder = Program::builder(&g).output("loss", loss);
-    for (number, slope) in gradient_or_zeros(loss, &kernels).unwrap().into_iter().enumerate() {
-        builder = builder.output(number.to_string(), slope);
-    }
+    let builder = Program::builder(&g).output("loss", loss).outputs("", gradient_or_zeros(loss, &kernels).unwrap());
     builder.build().unwrap().with_precision(Precision::Tf32)
 }
 
@@ -225,10 +219,7 @@ fn a_kernel_as_large_as_its_image_and_a_single_result_are_images_like_any_other(
         let along: Vec<Tensor> = variables.iter().map(|v| v.cos()).collect();
         let mut results = gradient_or_zeros(loss, &variables).unwrap();
         results.extend(hessian_vector(loss, &variables, &along).unwrap().into_iter().flatten());
-        let mut builder = Program::builder(&g);
-        for (number, result) in results.into_iter().enumerate() {
-            builder = builder.output(number.to_string(), result);
-        }
+        let builder = Program::builder(&g).outputs("", results);
         let program = builder.build().unwrap();
         let mut dice = Dice::new(side as u64);
         let values =

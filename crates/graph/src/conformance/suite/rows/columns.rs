@@ -4,8 +4,8 @@
 //! length that threads share evenly or not, few or more than are computed at once. The operand is computed row by row,
 //! is in memory, has several reductions, or is overwritten by the loop that reads it.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, Graph, Program, Result, Tensor};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, Result, Tensor};
 
 /// Rows, and their length. For each there are that many reductions, or a few more.
 const SHAPES: [(usize, usize, usize); 8] = [
@@ -25,9 +25,9 @@ pub(crate) fn columns_of_rows(dtype: DType) -> Result<Vec<Case>> {
 }
 
 fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u64) -> Result<Case> {
-    let (g, shape) = (Graph::new(), [rows, length]);
-    let (x, y) = (g.input("x", shape, dtype), g.input("y", shape, dtype));
-    let counts = g.input("counts", shape, DType::I32);
+    let (mut case, shape) = (CaseBuilder::new(seed), [rows, length]);
+    let (x, y) = (case.input("x", shape, dtype)?, case.input("y", shape, dtype)?);
+    let counts = case.indices("counts", shape, 1000)?;
     let along = |row: Tensor| row.broadcast([0], shape);
     let centred = x - along(x.sum([1])) * (1.0 / length as f64);
     let normed = centred / along((centred.square().sum([1]) * (1.0 / length as f64) + 1e-5).sqrt());
@@ -55,18 +55,10 @@ fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u6
         let parts = normed.reshape([8, rows / 8, length]);
         results.extend([(parts.square().sum([0]), added), (parts.max([1]), near)]);
     }
-    let mut builder = Program::builder(&g);
-    for (number, (result, _)) in results.iter().enumerate() {
-        builder = builder.output(number.to_string(), *result);
-    }
+    results.into_iter().for_each(|(result, tolerance)| case.output(result, tolerance));
     // Overwrites the operand of some reductions.
-    let program = builder.carry(x, x - slope * 0.1).carry(y, slope + 0.25).carry(counts, missing).build()?;
-    let mut dice = Dice::new(seed);
-    let inputs = vec![
-        ("x".to_string(), dice.array(&shape, dtype)?),
-        ("y".to_string(), dice.array(&shape, dtype)?),
-        ("counts".to_string(), dice.indices(&shape, 1000)?),
-    ];
-    let tolerances = results.iter().map(|(_, tolerance)| *tolerance).chain([added, added, 0.0]).collect();
-    Ok(Case { name: format!("columns of {rows} rows of {length} in {dtype}"), program, inputs, steps: 3, tolerances })
+    case.carry(x, x - slope * 0.1, added);
+    case.carry(y, slope + 0.25, added);
+    case.carry(counts, missing, 0.0);
+    case.build(format!("columns of {rows} rows of {length} in {dtype}"), 3)
 }

@@ -3,8 +3,8 @@
 //! An executor may fuse them while it has a row in registers. Rows have one element per thread or many, a length that
 //! threads share evenly or not, few or more than are computed at once, up to the longest.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, Graph, Program, Result, Tensor};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, Result, Tensor};
 
 /// Rows, and the axes of one.
 const SHAPES: [&[usize]; 11] = [
@@ -27,8 +27,8 @@ pub(crate) fn parts_of_rows(dtype: DType) -> Result<Vec<Case>> {
 }
 
 fn reduced(shape: &[usize], dtype: DType, seed: u64) -> Result<Case> {
-    let g = Graph::new();
-    let (x, counts) = (g.input("x", shape, dtype), g.input("counts", shape, DType::I32));
+    let mut case = CaseBuilder::new(seed);
+    let (x, counts) = (case.input("x", shape, dtype)?, case.indices("counts", shape, 1000)?);
     let inner: Vec<usize> = (1..shape.len()).collect();
     let over_rows = |rows: Tensor| rows.broadcast([0], shape);
     let e = (x - over_rows(x.max(&inner))).exp();
@@ -36,24 +36,19 @@ fn reduced(shape: &[usize], dtype: DType, seed: u64) -> Result<Case> {
     let missing = over_rows(counts.max(&inner)) - counts;
     let (waves, weighted) = ((shares * 9.0).sin(), shares * missing.convert(dtype));
     let near = tolerance(dtype);
-    let mut results = vec![];
     // Every choice of axes within a row but none and all.
     for choice in 1..(1usize << inner.len()) - 1 {
         let axes: Vec<usize> = inner.iter().copied().filter(|axis| choice >> (axis - 1) & 1 == 1).collect();
-        results.extend([(shares.sum(&axes), near), (waves.max(&axes), near), (missing.sum(&axes), 0.0)]);
+        case.outputs([shares.sum(&axes), waves.max(&axes)], near);
+        case.output(missing.sum(&axes), 0.0);
         if choice % 3 == 1 {
-            results.extend([(weighted.sum(&axes), near), (missing.max(&axes), 0.0)]);
+            case.output(weighted.sum(&axes), near);
+            case.output(missing.max(&axes), 0.0);
         }
     }
     // Values across rows are reduced separately.
-    results.push((waves.sum([0]), near));
-    let mut builder = Program::builder(&g);
-    for (number, (result, _)) in results.iter().enumerate() {
-        builder = builder.output(number.to_string(), *result);
-    }
-    let program = builder.carry(x, x - shares * 0.5).carry(counts, missing).build()?;
-    let mut dice = Dice::new(seed);
-    let inputs = vec![("x".to_string(), dice.array(shape, dtype)?), ("counts".to_string(), dice.indices(shape, 1000)?)];
-    let tolerances = results.iter().map(|(_, tolerance)| *tolerance).chain([near, 0.0]).collect();
-    Ok(Case { name: format!("parts of the rows of {shape:?} in {dtype}"), program, inputs, steps: 3, tolerances })
+    case.output(waves.sum([0]), near);
+    case.carry(x, x - shares * 0.5, near);
+    case.carry(counts, missing, 0.0);
+    case.build(format!("parts of the rows of {shape:?} in {dtype}"), 3)
 }

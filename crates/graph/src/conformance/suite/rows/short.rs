@@ -4,8 +4,8 @@
 //! and are read whole, column by column, reversed or in part. Loops are over elements, over rows, and over rows that
 //! threads do not share evenly.
 
-use crate::conformance::{Case, Dice, tolerance};
-use crate::{DType, Graph, Program, Result, Tensor, gradient, nn, vjp};
+use crate::conformance::{Case, CaseBuilder, tolerance};
+use crate::{DType, Result, Tensor, gradient, nn, vjp};
 
 /// Tables in a batch, rows of each, elements of a row, and numbers.
 const SHAPES: [[usize; 4]; 6] =
@@ -24,9 +24,9 @@ pub(crate) fn short_rows(dtype: DType) -> Result<Vec<Case>> {
 }
 
 fn read_in_many_ways([batch, rows, width, count]: [usize; 4], dtype: DType, seed: u64) -> Result<Case> {
-    let g = Graph::new();
-    let (table, x) = (g.input("table", [batch, rows, width], dtype), g.input("x", [batch, count], dtype));
-    let names = g.input("names", [rows, 2], DType::I32);
+    let mut case = CaseBuilder::new(seed);
+    let (table, x) = (case.input("table", [batch, rows, width], dtype)?, case.input("x", [batch, count], dtype)?);
+    let names = case.indices("names", [rows, 2], 1000)?;
     // From 0 to the last row.
     let at = ((x.sin() + 1.0) * (rows as f64 * 0.49)).floor().convert(DType::I32);
     let taken = table.gather(at, 1);
@@ -34,57 +34,35 @@ fn read_in_many_ways([batch, rows, width, count]: [usize; 4], dtype: DType, seed
     let last = columns[width - 1];
     let near = tolerance(dtype);
     let share = nn::softmax(columns[0] + x, 1);
-    let results = [
-        (taken.sin().transpose([2, 0, 1]), near),
-        (taken.slice(1, 3, count - 2).reverse([1, 2]).sum([2]), near),
-        (columns.iter().skip(1).fold(columns[0] * x, |sum, &column| sum * 0.5 + column), near),
-        (share * last, near),
-        (taken.max([1]), near),
-        (names.take(at).index(2, 1) * 3.0, 0.0),
-    ];
-    let mut builder = Program::builder(&g);
-    for (number, (result, _)) in results.iter().enumerate() {
-        builder = builder.output(number.to_string(), *result);
-    }
-    let next = x + share * 3.0 + last * 0.1;
-    let program = builder.carry(x, next).carry(table, table * 0.9).build()?;
-    let mut dice = Dice::new(seed);
-    let inputs = vec![
-        ("table".to_string(), dice.array(&[batch, rows, width], dtype)?),
-        ("x".to_string(), dice.array(&[batch, count], dtype)?),
-        ("names".to_string(), dice.indices(&[rows, 2], 1000)?),
-    ];
-    let tolerances = results.iter().map(|(_, tolerance)| *tolerance).chain([near; 2]).collect();
-    let name = format!("{count} rows of {width} in {dtype}, from tables of {rows}");
-    Ok(Case { name, program, inputs, steps: 3, tolerances })
+    case.outputs(
+        [
+            taken.sin().transpose([2, 0, 1]),
+            taken.slice(1, 3, count - 2).reverse([1, 2]).sum([2]),
+            columns.iter().skip(1).fold(columns[0] * x, |sum, &column| sum * 0.5 + column),
+            share * last,
+            taken.max([1]),
+        ],
+        near,
+    );
+    case.output(names.take(at).index(2, 1) * 3.0, 0.0);
+    case.carry(x, x + share * 3.0 + last * 0.1, near);
+    case.carry(table, table * 0.9, near);
+    case.build(format!("{count} rows of {width} in {dtype}, from tables of {rows}"), 3)
 }
 
 /// An image seen at moved places, its slope by how they are moved, and products with its second derivative.
 fn sampled(image: [usize; 4], [p, q]: [usize; 2], dtype: DType, seed: u64) -> Result<Case> {
-    let g = Graph::new();
-    let (x, moves) = (g.input("x", image, dtype), g.input("moves", [image[0], 2, 3], dtype));
+    let mut case = CaseBuilder::new(seed);
+    let (x, moves) = (case.input("x", image, dtype)?, case.input("moves", [image[0], 2, 3], dtype)?);
     let grid = nn::affine_grid(moves * 0.4, [p, q], false);
     let seen = nn::grid_sample(x, grid, false);
     let loss = (seen * 0.7).sin().sum_all();
     let slopes: Vec<Tensor> = gradient(loss, &[x, moves])?.into_iter().flatten().collect();
     let directions: Vec<Tensor> = [x, moves].iter().map(|variable| variable.cos()).collect();
     let second = vjp(&slopes, &directions, &[x, moves])?;
-    let mut builder = Program::builder(&g).output("seen", seen);
-    for (number, &made) in slopes.iter().chain(second.iter().flatten()).enumerate() {
-        builder = builder.output(format!("derivative {number}"), made);
-    }
-    let program = builder.carry(moves, moves - slopes[1] * 0.01).build()?;
-    let mut dice = Dice::new(seed);
-    let inputs = vec![
-        ("x".to_string(), dice.array(&image, dtype)?),
-        ("moves".to_string(), dice.array(&[image[0], 2, 3], dtype)?),
-    ];
-    let tolerances = vec![tolerance(dtype); program.outputs.len() + 1];
-    Ok(Case {
-        name: format!("{image:?} sampled at {p} x {q} places in {dtype}"),
-        program,
-        inputs,
-        steps: 2,
-        tolerances,
-    })
+    let near = tolerance(dtype);
+    case.carry(moves, moves - slopes[1] * 0.01, near);
+    case.output(seen, near);
+    case.outputs(slopes.into_iter().chain(second.into_iter().flatten()), near);
+    case.build(format!("{image:?} sampled at {p} x {q} places in {dtype}"), 2)
 }
