@@ -64,7 +64,7 @@ impl CanonicalConv {
         let fits = geometry.rounds()
             && geometry.groups == 1
             && geometry.loads(size_of::<f32>())
-            && (is_dense(&x) || is_dense(&y));
+            && (x.is_dense() || y.is_dense());
         fits.then_some(CanonicalConv { geometry: Geometry { layout: ImageLayout::Nhwc, ..*geometry }, x, w, y })
     }
 
@@ -79,12 +79,6 @@ impl CanonicalConv {
             ..self.clone()
         })
     }
-}
-
-/// Returns true if the elements of a view are contiguous.
-pub(crate) fn is_dense(view: &View) -> bool {
-    let runs = view.runs();
-    runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
 }
 
 /// Returns the canonical form of a convolution, if cuDNN supports it.

@@ -3,20 +3,19 @@
 
 use crate::codegen::cuda_cpp::CudaCpp;
 use crate::compile::step::{Call, GemmMath, Work};
-use crate::conv::canonical::{CanonicalConv, ConvPass, Geometry, canonical, is_dense};
+use crate::conv::canonical::{CanonicalConv, ConvPass, Geometry, canonical};
 use crate::conv::cudnn::{ConvAlgo, Dnn};
 use crate::conv::im2col::as_gemm;
 use crate::gemm::lower::dot;
-use bilevel_gpu::codegen::direct_conv::patches;
-use bilevel_gpu::codegen::{Arg, Elements, RoundedStorage, convolution, gathered, scattered};
+use bilevel_gpu::codegen::naive_gemm::Start;
+use bilevel_gpu::codegen::{Arg, Elements, RoundedStorage, gathered, scattered};
+use bilevel_gpu::compile::conv_as_gemm::conv_as_gemm;
 use bilevel_gpu::compile::workspace::Workspace;
 use bilevel_graph::{ConvDims, ConvRole, DType, Precision};
 use bilevel_plan::{DotLayout, Place, StorageType, View};
 
 /// The maximum size of the im2col workspace in bytes.
 pub(crate) const PATCH_WORKSPACE_BYTES: usize = 512 << 20;
-/// Below this number of rows and terms, a direct kernel is as fast as a GEMM.
-const MIN_GEMM_SIDE: usize = 16;
 
 /// Returns the steps of a convolution of an image with a kernel of these types, written with the layout `out` and its
 /// element type.
@@ -55,68 +54,12 @@ pub(crate) fn conv(
         (elements, _) => elements,
     };
     let (image, kernel) = (widened(0), widened(1));
-    works.extend(by_ourselves(dims, (image, kernel), (dtype, math), (out, to, storage), workspace));
-    works
-}
-
-/// Returns the steps of a convolution without cuDNN.
-fn by_ourselves(
-    dims: &ConvDims,
-    (image, kernel): (Elements, Elements),
-    (dtype, math): (DType, GemmMath),
-    (out, to, storage): (&View, Place, StorageType),
-    workspace: &mut Workspace,
-) -> Vec<Work> {
-    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
-    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
-    let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
-    let rows = outputs / groups;
-    let (down, along) = (out.strides[2], out.strides[3]);
-    let merges = oh == 1 || ow == 1 || down == along * ow as isize;
-    let of_channels = groups > 1 && kh * kw > plane && rows < MIN_GEMM_SIDE;
-    if rows * inputs < MIN_GEMM_SIDE || of_channels || dtype == DType::I32 || terms == 0 || !merges {
-        return vec![Work::Kernel(convolution(
-            &CudaCpp,
-            dims,
-            (image, kernel),
-            (dtype, math.precision),
-            (out, to, storage),
-        ))];
-    }
-    let mut works = vec![];
-    let weights = if is_dense(kernel.view) {
-        (kernel.place, kernel.view.offset, dtype.into())
-    } else {
-        let place = workspace.take(kernel.view.count() * dtype.size());
-        works.push(Work::Kernel(gathered(&CudaCpp, kernel, dtype, place, None)));
-        (place, 0, dtype.into())
+    let mut gemm = |layout: &DotLayout, operands: [Start; 3], space: &mut Workspace| {
+        dot(layout, dtype, math, operands.into(), space)
     };
-    let size = dtype.size();
-    let together = (PATCH_WORKSPACE_BYTES / (groups * terms * plane * size)).clamp(1, images);
-    let place = workspace.take(together * groups * terms * plane * size);
-    let mark = workspace.mark();
-    for first in (0..images).step_by(together) {
-        let count = together.min(images - first);
-        let shapes = ([kh, kw], [oh, ow]);
-        works.push(Work::Kernel(patches(&CudaCpp, dims, image, dtype, (first, count), shapes, place)));
-        let step = if ow == 1 { down } else { along };
-        let matrix = (terms * plane) as isize;
-        let layout = DotLayout {
-            m: rows,
-            n: plane,
-            k: terms,
-            a: (terms as isize, 1),
-            b: (plane as isize, 1),
-            c: (out.strides[1], step),
-            batch: vec![
-                (count, [0, groups as isize * matrix, out.strides[0]]),
-                (groups, [(rows * terms) as isize, matrix, rows as isize * out.strides[1]]),
-            ],
-        };
-        let begin = (to, out.offset + first as isize * out.strides[0], storage);
-        works.extend(dot(&layout, dtype, math, (weights, (place, 0, dtype.into()), begin), workspace));
-        workspace.back_to(mark);
-    }
+    let (types, to) = ((dtype, math.precision), (out, to, storage));
+    let space = (workspace, PATCH_WORKSPACE_BYTES);
+    works.extend(conv_as_gemm((&CudaCpp, dims), (image, kernel), types, to, space, &mut gemm));
     works
 }
 
@@ -159,7 +102,7 @@ fn as_chosen(
             let wanted = geometry.storage;
             let rounds = math == GemmMath::BF16 && !is_result && storage != StorageType::Bf16;
             let bytes = view.offset * storage.size() as isize;
-            if is_dense(&view) && bytes % LIBRARY_ALIGNMENT == 0 && storage == wanted && !rounds {
+            if view.is_dense() && bytes % LIBRARY_ALIGNMENT == 0 && storage == wanted && !rounds {
                 return (place, bytes);
             }
             let dense = workspace.take(view.count() * wanted.size());
@@ -256,10 +199,7 @@ mod tests {
             x = nn::relu(nn::conv2d(x, w, None, nn::Conv2d { padding: [1, 1], ..Default::default() }));
             kernels.push(w);
         }
-        let mut builder = Program::builder(&g);
-        for (number, slope) in gradient_or_zeros(x.square().sum_all(), &kernels).unwrap().into_iter().enumerate() {
-            builder = builder.output(number.to_string(), slope);
-        }
+        let builder = Program::builder(&g).outputs("", gradient_or_zeros(x.square().sum_all(), &kernels).unwrap());
         builder.build().unwrap().with_precision(precision)
     }
 
@@ -312,13 +252,7 @@ mod tests {
     fn a_convolution_that_is_faster_as_a_gemm_is_planned_as_one_on_the_same_operands() {
         let (small, large) = (4, 32);
         let kernel = View::contiguous(&[64, 64, 3, 3]);
-        let dims = ConvDims {
-            stride: [1, 1],
-            padding: [(1, 1), (1, 1)],
-            image_dilation: [1, 1],
-            kernel_dilation: [1, 1],
-            groups: 1,
-        };
+        let dims = ConvDims { padding: [(1, 1), (1, 1)], ..Default::default() };
         let at = |number| Place { region: Region::Input(number), offset: 0 };
         let algo = |_: &Geometry| Some(ConvAlgo::Im2col(Arrangement::Together));
         for (side, math, multiplied, expected) in [

@@ -4,6 +4,7 @@ use crate::compile::step::{Call, Work};
 use crate::conv::cudnn::PreparedConv;
 use crate::gemm::cublaslt::{GemmAddresses, PreparedGemm};
 use crate::runtime::device::{Device, Function, failed};
+use bilevel_gpu::codegen::limits::SMEM_BYTES;
 use bilevel_gpu::codegen::{Arg, Launch};
 use bilevel_graph::Result;
 use bilevel_plan::{Place, internal_error};
@@ -70,9 +71,6 @@ pub(crate) unsafe fn start(
     }
 }
 
-/// The dynamic shared memory of a block in bytes that needs no opt-in.
-const DEFAULT_SMEM_BYTES: u32 = 48 << 10;
-
 /// Launches a kernel.
 ///
 /// # Safety
@@ -82,7 +80,7 @@ unsafe fn launch(launch: &Launch, function: Function, words: &[[u8; 8]], stream:
     let given = if launch.kernel.batch > 1 { &words[..1] } else { words };
     let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
     let ([x, y], z, block) = (launch.grid, launch.kernel.batch as u32, launch.kernel.block);
-    if launch.shared > DEFAULT_SMEM_BYTES {
+    if launch.shared as usize > SMEM_BYTES {
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
         unsafe { result::function::set_function_attribute(function.0, most, launch.shared as i32) }

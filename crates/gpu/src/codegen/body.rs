@@ -5,8 +5,8 @@ use crate::codegen::context::Context;
 use crate::codegen::data::inline_gather::GatheredRows;
 use crate::codegen::expr::{formula, once};
 use crate::codegen::kernel::{Code, Value, c_type};
+use crate::codegen::limits::{VECTOR_BYTES, WARP};
 use crate::codegen::load::SmemOperand;
-use crate::codegen::loops::rows::WARP;
 use crate::codegen::parts::Part;
 use crate::codegen::prefetch::Prefetch;
 use crate::codegen::thread_mapping::ThreadMapping;
@@ -170,7 +170,7 @@ impl<'a, 'c> Members<'a, 'c> {
         };
         self.code.uses(Part::Random);
         let (c, kind) = (c_type(node.dtype), distribution(kind));
-        let block = 16 / node.dtype.size();
+        let block = VECTOR_BYTES / node.dtype.size();
         // Every parameter has its own random stream, but the kernel text must be the same for all.
         let from = format!("{key}, {counter}, (u32){}", self.code.count(stream.into()));
         if self.is_row(member) {

@@ -3,6 +3,7 @@
 //! A kernel records what its text needs and does: the width of indices, the parts of the device library, the memory it
 //! reads and writes, and whether it can fail. Nothing is detected by searching the text.
 
+use crate::codegen::limits::VECTOR_BYTES;
 use crate::codegen::parts::{Part, Parts};
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, ReduceOp};
@@ -10,6 +11,8 @@ use bilevel_plan::{Place, Run, StorageType};
 use std::fmt::Display;
 use std::sync::Arc;
 
+/// The largest constant that is a literal, if it is a multiple of ¼: kernels that differ in others are shared.
+const MAX_LITERAL: f64 = 16.0;
 /// Threads per block if each thread has one element.
 const MAP_BLOCK: usize = 256;
 
@@ -256,7 +259,7 @@ impl CStorage for StorageType {
     }
 
     fn at_once(self, neighbours: usize) -> usize {
-        neighbours.min(16 / self.size())
+        neighbours.min(VECTOR_BYTES / self.size())
     }
 }
 
@@ -420,7 +423,8 @@ impl Code {
 
     /// Returns a constant: a literal if it is simple, otherwise an argument.
     pub fn number(&mut self, value: f64, dtype: DType) -> String {
-        let simple = value.abs() <= 16.0 && (value * 4.0).fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
+        let simple =
+            value.abs() <= MAX_LITERAL && (value * 4.0).fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
         if simple {
             return format!("{}({value:?})", c_type(dtype));
         }

@@ -7,11 +7,12 @@
 pub mod batched_launch;
 pub mod body;
 pub mod context;
+pub mod conv;
 pub mod data;
-pub mod direct_conv;
 pub mod expr;
 pub mod kernel;
 pub mod library;
+pub mod limits;
 pub mod load;
 pub mod loops;
 pub mod naive_gemm;
@@ -22,6 +23,7 @@ pub mod store;
 pub mod thread_mapping;
 
 pub use crate::codegen::context::Context;
+pub use crate::codegen::conv::direct::convolution;
 pub use crate::codegen::data::block_ops::block_op;
 pub use crate::codegen::data::copy::{Elements, concat, copy_unless_failed, gathered, pad_sum, scattered};
 pub use crate::codegen::data::index_ops::{
@@ -29,9 +31,9 @@ pub use crate::codegen::data::index_ops::{
 };
 pub use crate::codegen::data::init_casts::{amax_of, scaled_f16_copy};
 pub use crate::codegen::data::smem_transpose::is_smem_transpose;
-pub use crate::codegen::data::transpose::{TransposeShape, VECTOR, transposed};
-pub use crate::codegen::direct_conv::convolution;
+pub use crate::codegen::data::transpose::{TransposeShape, transposed};
 pub use crate::codegen::kernel::{Arg, CStorage, Code, IndexWidth, Kernel, Launch, RoundedStorage};
+pub use crate::codegen::limits::VECTOR;
 pub use crate::codegen::loops::column_reduce::{ColumnReduction, Registers, column_blocks, is_by_columns};
 pub use crate::codegen::loops::map::{is_scalar_reduction, partials, sum_type};
 pub use crate::codegen::loops::reduce::{MAX_TERMS, MemoryReduction, reduce_memory};

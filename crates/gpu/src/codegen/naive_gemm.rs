@@ -9,6 +9,7 @@ use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, Precision, Result};
 use bilevel_plan::{AffineEpilogue, DotLayout, Place, Run, StorageType};
 
+/// The side of a tile, which has a thread for each result.
 const TILE: usize = 16;
 
 /// The start of an operand: its place, the elements before the first, and the element type.

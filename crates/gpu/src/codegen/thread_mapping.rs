@@ -1,5 +1,7 @@
 //! Thread mappings: which elements of a fused loop each thread computes.
 
+use crate::codegen::limits::VECTOR;
+
 /// The elements of a thread's lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThreadMapping {
@@ -34,9 +36,6 @@ pub enum ThreadMapping {
     },
 }
 
-/// The maximum vector width: 16 bytes of f32.
-const MAX_VECTOR: usize = 4;
-
 impl ThreadMapping {
     /// Maps a row to these threads, in the widest vectors that divide it. A thread may have one column more than with
     /// scalars, so that its number is even: a vector is moved by one instruction.
@@ -44,7 +43,7 @@ impl ThreadMapping {
         let lanes = |beside: usize| (length / beside).div_ceil(threads) * beside;
         let most = if lanes(1) == 1 { 1 } else { lanes(1).next_multiple_of(2) };
         let fits = |beside: &usize| length.is_multiple_of(*beside) && lanes(*beside) <= most;
-        let beside = [MAX_VECTOR, MAX_VECTOR / 2].into_iter().find(fits).unwrap_or(1);
+        let beside = [VECTOR, VECTOR / 2].into_iter().find(fits).unwrap_or(1);
         ThreadMapping::RowPerGroup { threads, lanes: lanes(beside), length, beside }
     }
 

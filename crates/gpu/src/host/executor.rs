@@ -4,10 +4,11 @@
 //! as must be the operands that the step only reads. So a kernel that reads or writes more than its step declares is
 //! detected.
 
-use crate::codegen::naive_gemm::{AffineStore, product};
+use crate::codegen::naive_gemm::{AffineStore, Start, product};
 use crate::codegen::renderer::{Dialect, unit};
-use crate::codegen::{Context, Kernel, Launch, MAX_ROW_LENGTH, convolution};
+use crate::codegen::{Context, Kernel, Launch, MAX_ROW_LENGTH};
 use crate::compile::backend::Backend;
+use crate::compile::conv_as_gemm::conv_as_gemm;
 use crate::compile::failure_record;
 use crate::compile::lower_group::operand;
 use crate::compile::passes::GpuPipeline;
@@ -21,7 +22,7 @@ use crate::schedule::streams::StreamSlot;
 use bilevel_graph::{
     Bindings, Buffer, DType, Error, ErrorKind, Executor, HostBytes, Meta, Program, Reference, Result, Runnable,
 };
-use bilevel_plan::{AffineEpilogue, IndexCheck, Kind, Place, Region, Target, internal_error};
+use bilevel_plan::{AffineEpilogue, DotLayout, IndexCheck, Kind, Place, Region, Target, internal_error};
 use libloading::Library;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -48,6 +49,9 @@ fn target() -> Target {
     })
 }
 
+/// Little enough that some batches are divided.
+const MAX_PATCH_BYTES: usize = 16 << 10;
+
 /// Products and convolutions by generated kernels.
 struct HostBackend;
 
@@ -72,7 +76,7 @@ impl Backend for HostBackend {
         gemm(context, id, Some(&AffineStore::new(&context, form)?)).map(Some)
     }
 
-    fn convolution(&self, context: Context, id: usize, _: &mut Workspace) -> Result<Vec<Work<NoCall>>> {
+    fn convolution(&self, context: Context, id: usize, space: &mut Workspace) -> Result<Vec<Work<NoCall>>> {
         let node = &context.schedule.nodes[id];
         let Kind::Conv(dims, _, precision) = &node.kind else { return Err(internal_error("a convolution")) };
         if node.count() == 0 {
@@ -80,7 +84,10 @@ impl Backend for HostBackend {
         }
         let (operands, types) = ((operand(&context, id, 0)?.0, operand(&context, id, 1)?.0), (node.dtype, *precision));
         let to = (&node.layout, context.place(id)?, context.storage(id));
-        Ok(vec![Work::Kernel(convolution(&HostCpp, dims, operands, types, to))])
+        let mut gemm = |layout: &DotLayout, [a, b, c]: [Start; 3], _: &mut Workspace| {
+            vec![Work::Kernel(product(&HostCpp, layout, types, a, b, c, None))]
+        };
+        Ok(conv_as_gemm((&HostCpp, dims), operands, types, to, (space, MAX_PATCH_BYTES), &mut gemm))
     }
 }
 

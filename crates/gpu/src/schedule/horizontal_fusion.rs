@@ -5,6 +5,7 @@
 //! path.
 
 use crate::codegen::batched_launch::batched_launch;
+use crate::codegen::limits::MAX_ARGUMENT_BYTES;
 use crate::codegen::{Kernel, Launch};
 use crate::compile::step::{LibraryCall, Step, Work};
 use crate::schedule::streams::{STREAMS, cost, dependencies};
@@ -15,8 +16,8 @@ use std::collections::{BinaryHeap, HashMap};
 /// The graph is wide if all steps on all streams take this many times as long as the critical path. Then kernels of any
 /// size are fused, as in the update of all hyperparameters.
 const MIN_WIDE_RATIO: f64 = 2.0;
-/// The maximum number of kernel arguments. Old drivers accept 4096 bytes, and each argument takes eight.
-const MAX_ARGUMENTS: usize = 480;
+/// The maximum number of kernel arguments, of eight bytes each, with room for those of the launch itself.
+const MAX_ARGUMENTS: usize = MAX_ARGUMENT_BYTES / 8 - 32;
 
 /// Returns the steps in an executable order, with equal kernels fused.
 pub fn fuse_horizontally<C: LibraryCall>(costs: &CostModel, steps: Vec<Step<C>>) -> Vec<Step<C>> {

@@ -28,7 +28,13 @@ impl View {
 
     /// Returns true if row-major order of the view is memory order from offset 0.
     pub fn is_contiguous(&self) -> bool {
-        self.offset == 0 && self.runs().iter().all(|run| run.stride == 1) && self.runs().len() <= 1
+        self.offset == 0 && self.is_dense()
+    }
+
+    /// Returns true if row-major order of the view is memory order from its offset on.
+    pub fn is_dense(&self) -> bool {
+        let runs = self.runs();
+        runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
     }
 
     /// Axis `a` of the result is axis `perm[a]`.

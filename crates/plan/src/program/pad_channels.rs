@@ -3,7 +3,8 @@
 //!   y = x * w = pad(x) * pad(w),   ∂w = slice(pad(x) * ∂y)
 //!
 //! RGB inputs have C = 3, but vector loads want C % 4 == 0. With a fourth channel of zeros, their convolutions use the
-//! channels-last layout like all others.
+//! channels-last layout like all others. This is a separate rewrite, because
+//! layout assignment only permutes axes: its rewriter keeps every shape up to a permutation.
 
 use crate::ir::rewrite::Rewriter;
 use crate::program::channels_last::NHWC;
@@ -122,10 +123,7 @@ mod tests {
         let along = [v.cos(), w.sin()];
         let mut results = gradient_or_zeros(loss, &[v, w]).unwrap();
         results.extend(hessian_vector(loss, &[v, w], &along).unwrap().into_iter().flatten());
-        let mut builder = Program::builder(&g).output("loss", loss).carry(v, v - results[0] * 0.1);
-        for (number, result) in results.into_iter().enumerate() {
-            builder = builder.output(number.to_string(), result);
-        }
+        let builder = Program::builder(&g).output("loss", loss).carry(v, v - results[0] * 0.1).outputs("", results);
         let mut dice = Dice::new(7);
         let named = [(x, "x"), (v, "v"), (w, "w")];
         let values = named.map(|(t, name)| (name.to_string(), dice.array(&t.shape(), dtype).unwrap())).to_vec();

@@ -13,9 +13,11 @@
 
 use crate::conv::canonical::Geometry;
 use crate::target::H200;
+use bilevel_gpu::codegen::Elements;
+use bilevel_gpu::codegen::conv::im2col::Patches;
 use bilevel_gpu::codegen::kernel::{CStorage, Code, Launch, reach};
 use bilevel_gpu::codegen::renderer::Dialect;
-use bilevel_graph::DType;
+use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::{Place, StorageType, View};
 
 /// The maximum number of kernel taps for which the loop over them is unrolled.
@@ -54,10 +56,14 @@ fn reaches(code: &mut Code, geometry: &Geometry) {
 /// Returns the im2col kernel; `together` for one matrix of all images.
 pub(crate) fn im2col(dialect: Dialect, geometry: &Geometry, together: bool, from: Source, to: Place) -> Launch {
     if geometry.channels_last() {
-        im2col_nhwc(dialect, geometry, from, to)
-    } else {
-        im2col_nchw(dialect, geometry, together, from, to)
+        return im2col_nhwc(dialect, geometry, from, to);
     }
+    let Geometry { w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
+    let both_sides = |length: usize| (length as i64, length as i64);
+    let dims = ConvDims { stride, padding: padding.map(both_sides), kernel_dilation: dilation, ..Default::default() };
+    let view = View { offset: from.1, ..View::contiguous(&geometry.x) };
+    let image = Elements { place: from.0, view: &view };
+    Patches { image, dtype: DType::F32, dims: &dims, kernel: [kh, kw], out: [oy, ox], together }.im2col(dialect, to)
 }
 
 /// With channels last. A thread has some channels of one output position, and writes them for every tap, so it divides
@@ -95,35 +101,6 @@ fn im2col_nhwc(dialect: Dialect, geometry: &Geometry, (place, first): Source, to
     let at = format!("(place * {} + (U)(r * {kw} + s)) * {channels} + channel", kh * kw);
     code.line(format!("    store<{t}, {lanes}>({to} + ({at}), p[s]);"));
     code.line("}");
-    code.launch_each(count)
-}
-
-/// With channels first.
-fn im2col_nchw(dialect: Dialect, geometry: &Geometry, together: bool, (place, first): Source, to: Place) -> Launch {
-    let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
-    let (plane, ([sy, sx], [dy, dx], [top, left])) = (oy * ox, (stride, dilation, padding));
-    let lanes = lanes(ox, FLOAT);
-    let count = geometry.patch_elements() / lanes;
-    let mut code = Code::new(dialect);
-    reaches(&mut code, geometry);
-    code.each(count);
-    let (from, to) = (code.input(place, DType::F32, first), code.output(to, DType::F32, 0));
-    code.line(format!("const U i = e * {lanes};"));
-    let at = |apart: usize, length: usize| format!("(I)(i / {apart} % {length})");
-    let (in_row, in_column) = (at(plane, kw), at(plane * kw, kh));
-    code.line(format!("const I x = {}, y = {}, s = {in_row}, r = {in_column};", at(1, ox), at(ox, oy)));
-    code.line(format!("const I u = y * {sy} + r * {dy} - {top}, v = x * {sx} + s * {dx} - {left};"));
-    code.line(format!("float p[{lanes}];"));
-    let [of_image, of_place] = patch_strides(geometry, together);
-    let [channels, of_image, of_place] = [c, of_image, of_place].map(|number| code.count(number as u64));
-    code.line(format!("const U channel = i / {};", plane * kh * kw));
-    code.line(format!("const I row = (I)channel * {} + u * {w} + v;", h * w));
-    code.line(format!("const bool inside = u >= 0 && u < {h};"));
-    let there = format!("inside && v + j * {sx} >= 0 && v + j * {sx} < {w}");
-    code.lanes(lanes, format!("p[j] = {there} ? {from}[row + j * {sx}] : 0.0f;"));
-    let term = format!("(channel % {channels} * {} + (U)(r * {kw} + s))", kh * kw);
-    let at = format!("channel / {channels} * {of_image} + {term} * {of_place} + (U)(y * {ox} + x)");
-    code.line(format!("store<float, {lanes}>({to} + ({at}), p);"));
     code.launch_each(count)
 }
 

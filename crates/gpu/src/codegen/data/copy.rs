@@ -1,8 +1,8 @@
 //! Copies of views, concatenation and padding.
 
 use crate::codegen::data::smem_transpose::{SmemTranspose, THREADS};
-use crate::codegen::data::transpose::VECTOR;
 use crate::codegen::kernel::{CStorage, Code, Launch, RoundedStorage, c_type, decode, reach};
+use crate::codegen::limits::{MAX_GRID_ROWS, VECTOR, VECTOR_BYTES, WARP};
 use crate::codegen::load::split;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::DType;
@@ -110,7 +110,7 @@ pub fn scattered(
 
 /// Returns the vector width: 16 bytes, if both ends are contiguous.
 pub fn beside(runs: &[Run], offset: isize, storage: StorageType) -> usize {
-    let lanes = 16 / storage.size();
+    let lanes = VECTOR_BYTES / storage.size();
     let whole = |n: isize| n % lanes as isize == 0;
     let aligned = runs.split_last().is_some_and(|(inner, outer)| {
         inner.stride == 1 && whole(inner.length as isize) && whole(offset) && outer.iter().all(|run| whole(run.stride))
@@ -118,9 +118,8 @@ pub fn beside(runs: &[Run], offset: isize, storage: StorageType) -> usize {
     if aligned { lanes } else { 1 }
 }
 
-/// Threads of a block that share a position along an axis, and the maximum number of such positions in a grid.
+/// Threads of a block that share a position along an axis.
 const ALONG: usize = 256;
-const MAX_GRID_ROWS: usize = 65535;
 
 /// Concatenates parts along an axis. If enough elements share a position along that axis, a block has one position, and
 /// all its threads read the same part. Parts may have different element sizes.
@@ -141,9 +140,9 @@ pub fn concat(
         if *of == storage { beside(&part.view.runs(), part.view.offset, storage) } else { 1 }
     };
     // The vector width, if a block has one position.
-    let whole = inner.is_multiple_of(16 / storage.size());
+    let whole = inner.is_multiple_of(VECTOR_BYTES / storage.size());
     let lanes = if whole { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
-    let threads = (inner / lanes).next_multiple_of(32).min(ALONG);
+    let threads = (inner / lanes).next_multiple_of(WARP).min(ALONG);
     if shared.is_some() {
         code.reaches(count);
         let along = code.count(inner as u64);

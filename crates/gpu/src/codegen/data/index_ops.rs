@@ -1,6 +1,7 @@
 //! Gather, scatter-add, window argmax, cumulative sum and index checks, on dense operands.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
+use crate::codegen::limits::VECTOR_BYTES;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, WindowDims};
 use bilevel_plan::{IndexDims, Place};
@@ -32,7 +33,8 @@ pub fn gather(
     (x, indices, to): (Place, Place, Place),
     operation: Option<usize>,
 ) -> Launch {
-    let lanes = if rows.inner.is_multiple_of(16 / dtype.size()) { 16 / dtype.size() } else { 1 };
+    let lanes = VECTOR_BYTES / dtype.size();
+    let lanes = if rows.inner.is_multiple_of(lanes) { lanes } else { 1 };
     let count = rows.batch * rows.k * rows.inner / lanes;
     let mut code = Code::new(dialect);
     code.reaches(rows.batch * rows.n * rows.inner);

@@ -1,20 +1,20 @@
 //! Initial casts: amax and scaled fp16 copies of carried inputs, before the first step of a run.
 
 use crate::codegen::kernel::{CStorage, Code, Launch};
+use crate::codegen::limits::VECTOR;
 use crate::codegen::parts::Part;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::{Place, StorageType};
 
-/// Threads per block, and the maximum vector width.
+/// Threads per block.
 const BLOCK: usize = 256;
-const LANES: usize = 4;
 /// The number of vectors per thread in the amax kernel.
 const TIMES: usize = 4;
 
 /// Returns the vector width for this many elements.
 fn lanes(count: usize) -> usize {
-    if count.is_multiple_of(LANES) { LANES } else { 1 }
+    if count.is_multiple_of(VECTOR) { VECTOR } else { 1 }
 }
 
 /// Scales this many elements to fp16, given their amax exponent.

@@ -4,6 +4,7 @@
 
 use crate::codegen::body::Members;
 use crate::codegen::kernel::{Value, c_type, decode, reach};
+use crate::codegen::limits::VECTOR_BYTES;
 use crate::codegen::parts::Part;
 use bilevel_graph::{DType, Result};
 use bilevel_plan::{Kind, StorageType, View, expect, internal_error};
@@ -62,8 +63,8 @@ impl Members<'_, '_> {
         self.code.uses(Part::InlineGather);
         let pointer = self.code.input(self.context.place(table)?, StorageType::from(dtype), from.offset);
         let limit = self.code.count(limit as u64);
-        // Rows are aligned to their width. A load is at most 16 bytes, a power of two.
-        let at_once = if width.is_power_of_two() { width.min(16 / dtype.size()) } else { 1 };
+        // Rows are aligned to their width. The bytes of a load are a power of two.
+        let at_once = if width.is_power_of_two() { width.min(VECTOR_BYTES / dtype.size()) } else { 1 };
         let (_, element) = self.numbered(member);
         let place = format!("{pointer} + ({})", decode(&runs, &element));
         self.code.line(format!("alignas(16) {c} {name}[{lanes}][{width}];"));

@@ -4,14 +4,14 @@
 //! The text is the same for all sizes.
 
 use crate::codegen::kernel::{Code, Launch};
+use crate::codegen::limits::VECTOR;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::DType;
 use bilevel_plan::Place;
 
 /// The side of a tile.
 const SIDE: usize = 64;
-/// f32 elements of 16 bytes, and threads per line of a tile.
-pub const VECTOR: usize = 4;
+/// Threads per line of a tile.
 const ACROSS: usize = SIDE / VECTOR;
 /// Threads per block, lines per pass, and passes per tile.
 const THREADS: usize = 256;

@@ -8,6 +8,7 @@
 //! pass](crate::codegen::loops::reduce_finalize) combines the blocks. The order is deterministic.
 
 use crate::codegen::kernel::{Code, Value, c_type};
+use crate::codegen::limits::{RESIDENT_BLOCKS, has_few_registers};
 use crate::codegen::loops::reduction_shape::ReductionShape;
 use crate::codegen::loops::rows::RowThreads;
 use crate::codegen::store::put;
@@ -16,8 +17,6 @@ use bilevel_plan::{Place, StorageType};
 
 /// The minimum number of rows per block: its partial result is as large as a row, and is written and read again.
 const MIN_BLOCK_ROWS: usize = 4;
-/// The maximum number of blocks: more than any GPU runs at once, and few enough for the second pass.
-const MAX_BLOCKS: usize = 1024;
 
 /// A column reduction.
 pub struct ColumnReduction {
@@ -41,9 +40,12 @@ pub fn is_by_columns(structure: &ReductionShape, (n, length): (usize, usize)) ->
 pub fn column_blocks((n, length): (usize, usize)) -> usize {
     let together = RowThreads::of((n, length)).together();
     let turns = (n / length).div_ceil(together);
-    let each = MIN_BLOCK_ROWS.div_ceil(together).max(turns.div_ceil(MAX_BLOCKS));
+    let each = MIN_BLOCK_ROWS.div_ceil(together).max(turns.div_ceil(RESIDENT_BLOCKS));
     turns.div_ceil(each)
 }
+
+/// The registers of a thread for accumulators, of a block with many registers per thread and with few.
+const ACCUMULATOR_REGISTERS: [usize; 2] = [40, 16];
 
 /// The registers of a thread left for accumulators.
 pub struct Registers {
@@ -52,11 +54,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Creates the budget for a loop over this many elements in rows of this length. A thread of the largest block has
-    /// 64 registers, others at least twice as many.
+    /// Creates the budget for a loop over this many elements in rows of this length.
     pub fn new(rows: (usize, usize)) -> Self {
         let sharing = RowThreads::of(rows);
-        Registers { lanes: sharing.mapping().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
+        let left = ACCUMULATOR_REGISTERS[usize::from(has_few_registers(sharing.block))];
+        Registers { lanes: sharing.mapping().lanes(), left }
     }
 
     /// Reserves the registers of one more reduction, if there are enough.

@@ -3,6 +3,7 @@
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{CStorage, Code, Launch, c_type};
+use crate::codegen::limits::RESIDENT_BLOCKS;
 use crate::codegen::loops::amax;
 use crate::codegen::loops::reduction_shape::ReductionShape;
 use crate::codegen::thread_mapping::ThreadMapping;
@@ -12,7 +13,7 @@ use bilevel_plan::{Access, Elementwise, Kind, Place, StorageType, internal_error
 /// Threads of a block.
 const BLOCK: usize = 256;
 /// The maximum number of blocks of a loop with reductions: enough for any GPU, and few enough for one block to combine.
-pub const MAX_PARTIALS: usize = 1024;
+pub const MAX_PARTIALS: usize = RESIDENT_BLOCKS;
 /// Elements per thread of a loop with reductions, if there are enough.
 const ELEMENTS_PER_THREAD: usize = 16;
 

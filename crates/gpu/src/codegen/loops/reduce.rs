@@ -9,9 +9,10 @@ use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::data::copy::beside;
 use crate::codegen::kernel::{CStorage, Code, Launch, Value, c_type, decode, reach};
+use crate::codegen::limits::VECTOR;
 use crate::codegen::loops::amax;
 use crate::codegen::loops::map::{has_wide, store};
-use crate::codegen::loops::reduction_shape::{BLOCK, LANES, ReductionShape, SHARED_BLOCK};
+use crate::codegen::loops::reduction_shape::{BLOCK, ReductionShape, SHARED_BLOCK};
 use crate::codegen::loops::rows::read_from_memory;
 use crate::codegen::prefetch;
 use crate::codegen::prefetch::{Prefetch, PrefetchedValue};
@@ -40,7 +41,7 @@ pub fn reduce(
 ) -> Result<Launch> {
     let mut code = Code::new(context.dialect);
     context.guard(&mut code, stored);
-    let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(LANES / 2) } else { structure.lanes() };
+    let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(VECTOR / 2) } else { structure.lanes() };
     let mapping = structure
         .columns()
         .map_or(ThreadMapping::Flat { lanes }, |length| ThreadMapping::ColumnMajor { lanes, length });

@@ -5,6 +5,7 @@
 //! Reductions with equal numbers of parts and results share a kernel, with a row of blocks each.
 
 use crate::codegen::kernel::{Code, Launch, c_type};
+use crate::codegen::limits::WARP;
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
@@ -44,7 +45,7 @@ fn deep(parts: usize) -> usize {
     match parts {
         0..=4 => 1,
         5..=64 => 8,
-        _ => 32,
+        _ => WARP,
     }
 }
 

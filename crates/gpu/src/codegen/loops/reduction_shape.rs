@@ -1,5 +1,6 @@
 //! The shape of a reduction, and how threads share its work.
 
+use crate::codegen::limits::{RESIDENT_BLOCKS, VECTOR, WARP};
 use bilevel_plan::Run;
 
 /// The axes of a reduction in row-major order, with adjacent axes of one kind merged.
@@ -23,12 +24,10 @@ pub const BLOCK: usize = 256;
 const SIDES: [usize; 3] = [32, 16, 8];
 /// Threads of a block if they share results.
 pub const SHARED_BLOCK: usize = 128;
-/// The desired number of blocks: as many as a large GPU runs at once.
-const MIN_BLOCKS: usize = 1024;
+/// The maximum number of parts of a split reduction: another kernel combines them.
+const MAX_PARTS: usize = 256;
 /// The minimum number of elements of a part.
 const MIN_PART_ELEMENTS: usize = 32;
-/// The maximum vector width.
-pub const LANES: usize = 4;
 
 impl ReductionShape {
     /// Returns the shape of a reduction over these axes.
@@ -107,7 +106,7 @@ impl ReductionShape {
     /// Returns the number of threads that share a result.
     pub fn sharing(&self) -> usize {
         match self.reduced().next_power_of_two() {
-            few @ 0..=32 => few.max(1),
+            few @ 0..=WARP => few.max(1),
             _ => SHARED_BLOCK,
         }
     }
@@ -115,10 +114,10 @@ impl ReductionShape {
     /// Returns the vector width of a thread: within one result, or across as many results. Vectors never cross the end
     /// of an axis.
     pub fn lanes(&self) -> usize {
-        let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
-        let few = SIDES[SIDES.len() - 1] * LANES;
-        let enough = if self.beside() { self.kept() >= few } else { self.reduced() >= 2 * SHARED_BLOCK * LANES };
-        if whole && enough { LANES } else { 1 }
+        let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(VECTOR));
+        let few = SIDES[SIDES.len() - 1] * VECTOR;
+        let enough = if self.beside() { self.kept() >= few } else { self.reduced() >= 2 * SHARED_BLOCK * VECTOR };
+        if whole && enough { VECTOR } else { 1 }
     }
 
     /// Returns the number of threads side by side, chosen to leave the fewest idle.
@@ -137,7 +136,7 @@ impl ReductionShape {
         };
         let each = if self.beside() { MIN_PART_ELEMENTS } else { MIN_PART_ELEMENTS * SHARED_BLOCK };
         let most = self.reduced() / each;
-        (MIN_BLOCKS / blocks.max(1)).clamp(1, 256).min(most.max(1))
+        (RESIDENT_BLOCKS / blocks.max(1)).clamp(1, MAX_PARTS).min(most.max(1))
     }
 }
 
@@ -172,11 +171,11 @@ mod tests {
     #[test]
     fn threads_take_several_neighbours_where_there_are_many_and_none_of_them_is_across_an_end() {
         let lanes = |shape: &[usize], reduced: &[usize]| ReductionShape::new(shape, reduced).lanes();
-        assert_eq!(lanes(&[100, 160], &[0]), LANES);
+        assert_eq!(lanes(&[100, 160], &[0]), VECTOR);
         assert_eq!(lanes(&[100, 162], &[0]), 1, "some would be of two rows");
         assert_eq!(lanes(&[100, 16], &[0]), 1, "most threads would have nothing to do");
-        assert_eq!(lanes(&[64, 5000], &[1]), LANES);
-        assert_eq!(lanes(&[8, 64, 784], &[0, 2]), LANES);
+        assert_eq!(lanes(&[64, 5000], &[1]), VECTOR);
+        assert_eq!(lanes(&[8, 64, 784], &[0, 2]), VECTOR);
         assert_eq!(lanes(&[8, 64, 49], &[0, 2]), 1);
     }
 

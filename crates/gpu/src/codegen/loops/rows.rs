@@ -3,6 +3,7 @@
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{Code, Launch, Value};
+use crate::codegen::limits::{MAX_BLOCK_THREADS, WARP, has_few_registers};
 use crate::codegen::loops::column_reduce::{ColumnReduction, column_blocks};
 use crate::codegen::loops::segment_reduce::SegmentReduction;
 use crate::codegen::loops::{amax, column_reduce, segment_reduce};
@@ -15,12 +16,10 @@ use bilevel_plan::{Operand, Place, Role, StorageType};
 /// The maximum number of columns per thread, and the number of rows up to which each column has a thread.
 const MAX_COLUMNS_PER_THREAD: usize = 8;
 const MAX_FEW_ROWS: usize = 32;
+/// The registers of a thread for the row that is prefetched, of a block with many registers per thread and with few.
+const PREFETCH_REGISTERS: [usize; 2] = [48, 16];
 /// Threads per block for short rows.
 const BLOCK: usize = 128;
-/// Threads of a warp, which reduce by shuffles.
-pub const WARP: usize = 32;
-/// The maximum number of threads per block.
-const MAX_BLOCK_THREADS: usize = 1024;
 /// The maximum row length.
 pub const MAX_ROW_LENGTH: usize = MAX_BLOCK_THREADS * MAX_COLUMNS_PER_THREAD;
 
@@ -159,7 +158,7 @@ pub fn rows(
     if !columns.is_empty() {
         // With few blocks, no other work hides the latency of loads: the next row is prefetched while the current one
         // is computed.
-        members.prefetch.registers = if block > 512 { 16 } else { 48 };
+        members.prefetch.registers = PREFETCH_REGISTERS[usize::from(has_few_registers(block))];
     }
     let stores = row_stores(context, &mut members, stored, reductions)?;
     let mut reduced = vec![];

@@ -9,15 +9,15 @@
 //! share the elements of one result and combine them by shuffles, in a deterministic order.
 
 use crate::codegen::kernel::{CStorage, Code, Value, c_type, decode};
+use crate::codegen::limits::{SMEM_BYTES, WARP};
 use crate::codegen::loops::reduction_shape::ReductionShape;
-use crate::codegen::loops::rows::{RowThreads, WARP};
+use crate::codegen::loops::rows::RowThreads;
 use crate::codegen::store::put;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::{Place, StorageType};
 
-/// The maximum shared memory of a block's rows in bytes: a kernel has 48 KiB, of which reductions across warps need up
-/// to 2.
-const MAX_SMEM_BYTES: usize = 44 << 10;
+/// The maximum shared memory of a block's rows in bytes: reductions across warps need up to 2 KiB in addition.
+const MAX_SMEM_BYTES: usize = SMEM_BYTES - (4 << 10);
 
 /// A segment reduction.
 pub struct SegmentReduction {

@@ -1,4 +1,4 @@
-//! Direct convolution, and batched im2col into matrices P[n, g, (c, ky, kx), (y, x)].
+//! Direct convolution.
 
 use crate::codegen::data::copy::Elements;
 use crate::codegen::expr::rounded;
@@ -6,45 +6,6 @@ use crate::codegen::kernel::{Code, Launch, c_type, reach};
 use crate::codegen::renderer::Dialect;
 use bilevel_graph::{ConvDims, DType, Precision, ReduceOp};
 use bilevel_plan::{Place, StorageType, View};
-
-/// Returns the im2col kernel for images `first..first + images` of a view `[n, channels, h, w]`, a kernel of `[ky, kx]`
-/// and results of `[oy, ox]`.
-pub fn patches(
-    dialect: Dialect,
-    dims: &ConvDims,
-    image: Elements,
-    dtype: DType,
-    (first, images): (usize, usize),
-    (kernel, out): ([usize; 2], [usize; 2]),
-    to: Place,
-) -> Launch {
-    let [_, channels, h, w] = four(&image.view.shape);
-    let s = &image.view.strides;
-    let ([ky, kx], [oy, ox]) = (kernel, out);
-    let count = images * channels * ky * kx * oy * ox;
-    let mut code = Code::new(dialect);
-    code.reaches(count.max(reach(&image.view.runs())));
-    code.each(count);
-    let begin = image.view.offset + first as isize * s[0];
-    let c = c_type(dtype);
-    let (from, to) = (code.input(image.place, dtype, begin), code.output(to, dtype, 0));
-    code.line(format!("const I x = (I)(e % {ox}), y = (I)(e / {ox} % {oy}), kx = (I)(e / {} % {kx});", ox * oy));
-    let plane = ox * oy * kx;
-    code.line(format!("const I ky = (I)(e / {plane} % {ky}), ch = (I)(e / {} % {channels});", plane * ky));
-    code.line(format!("const I im = (I)(e / {});", plane * ky * channels));
-    let [(top, _), (left, _)] = dims.padding;
-    let place = |o: &str, k: &str, axis: usize, low: i64| {
-        format!("{o} * {} + {k} * {} - ({low})", dims.stride[axis], dims.kernel_dilation[axis])
-    };
-    code.line(format!("const I py = {}, px = {};", place("y", "ky", 0, top), place("x", "kx", 1, left)));
-    let [dy, dx] = dims.image_dilation;
-    let inside = |p: &str, d: usize, length: usize| format!("{p} >= 0 && {p} % {d} == 0 && {p} / {d} < {length}");
-    code.line(format!("const bool inside = {} && {};", inside("py", dy, h), inside("px", dx, w)));
-    let at = format!("im * {} + ch * {} + py / {dy} * {} + px / {dx} * {}", s[0], s[1], s[2], s[3]);
-    let value = format!("(inside ? {from}[{at}] : {c}(0))");
-    code.line(format!("{to}[e] = {value};"));
-    code.launch_each(count)
-}
 
 /// From this many terms on, the threads of a block share a result.
 const MIN_SHARED_TERMS: usize = 1024;
@@ -115,6 +76,6 @@ pub fn convolution(
 }
 
 /// Returns the lengths of four axes.
-fn four(shape: &[usize]) -> [usize; 4] {
+pub(super) fn four(shape: &[usize]) -> [usize; 4] {
     std::array::from_fn(|axis| shape.get(axis).copied().unwrap_or(1))
 }
