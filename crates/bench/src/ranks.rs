@@ -1,4 +1,4 @@
-//! Several ranks: the time of derivatives whose batch is shared out and of chains that are, and the memory of λ, θ and Adam's moments.
+//! Several ranks: the time of derivatives whose batch is shared out and of chains that are, and the memory of a run with sharded λ and θ.
 //!
 //! Started by a launcher, every process is a rank and the first prints; started alone, it is the only rank. Comparing the two is the
 //! speed-up.
@@ -8,16 +8,15 @@ use crate::error::Result;
 use crate::long::wide_run::peak_bytes;
 use crate::timing::line::{gib, rounded};
 use crate::timing::statistics::timed;
-use bilevel::methods::{Chains, LangevinAdjoint};
-use bilevel::{InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
+use bilevel::methods::{Chains, HpoSgld, LangevinAdjoint};
+use bilevel::optimizers::Adam;
+use bilevel::{Driver, InnerLoop, Key, Leaf, Method, Problem, Session, Variable};
 use bilevel_cpu::Cpu;
 use bilevel_graph::shape::element_count;
-use bilevel_graph::{
-    Array, Buffer, CollectiveKind, DType, Executor, Graph, Link, Meta, Op, Program, Shard, even_parts,
-    gradient_or_zeros, mixed_vector,
-};
+use bilevel_graph::{Array, CollectiveKind, DType, Executor, Link, Op, Program, Shard};
 use bilevel_ranks::{Launch, Ranks, partition};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The cases whose rows can be shared out.
 pub const NAMES: [&str; 3] = ["mlp", "conv64", "vit_block"];
@@ -25,10 +24,8 @@ pub const NAMES: [&str; 3] = ["mlp", "conv64", "vit_block"];
 const ITERATIONS: u32 = 5;
 /// The steps of θ and of λ.
 const STEPS: [f64; 2] = [0.1, 0.01];
-/// β₁ and β₂.
-const DECAYS: [f64; 2] = [0.9, 0.999];
-/// The inputs of which every rank has a part, and their start.
-const STATE: [(&str, f64); 4] = [("lambda", 0.01), ("theta", 0.5), ("m", 0.0), ("v", 0.0)];
+/// Tensors of at least so many numbers are sharded.
+const SHARD_FROM: usize = 1024;
 /// The data of a chain, and its steps.
 const ROWS: usize = 512;
 const FEATURES: usize = 128;
@@ -54,9 +51,9 @@ impl Together {
         self.link.as_ref().map_or(0, |link| link.rank())
     }
 
-    fn executor(&self, shared: &[&str]) -> Box<dyn Executor> {
+    fn executor(&self) -> Box<dyn Executor> {
         match &self.link {
-            Some(link) => Box::new(Ranks::new(&self.cpu, link.clone()).with_shared_inputs(shared.iter().copied())),
+            Some(link) => Box::new(Ranks::new(&self.cpu, link.clone())),
             None => Box::new(self.cpu.clone()),
         }
     }
@@ -83,7 +80,7 @@ impl Together {
 /// Times the derivatives of these cases, one JSON line each, with the batch shared out over the ranks there are.
 pub fn times(cases: &[String], threads: usize, reps: usize) -> Result<()> {
     let together = Together::join(threads)?;
-    let executor = together.executor(&[]);
+    let executor = together.executor();
     for Timed { name, mut program, inputs, .. } in
         cases.iter().map(|case| programs(case)).collect::<Result<Vec<_>>>()?.into_iter().flatten()
     {
@@ -127,7 +124,7 @@ pub fn chains(count: usize, threads: usize, reps: usize) -> Result<()> {
         .outer(|_, _, t| (t.0 - 0.1).square().sum_all())
         .build()?;
     let inner = InnerLoop { burn_in: STEPS_OF_CHAIN / 2, ..InnerLoop::new(0.05, STEPS_OF_CHAIN).at_temperature(1e-4) };
-    let session = Session::new(&problem, &*together.executor(&[]))?;
+    let session = Session::new(&problem, &*together.executor())?;
     let mut estimator = Chains::new(LangevinAdjoint::default(), count).prepare_in(&session, &inner)?;
     let mut state = session.state(Key::from_seed(0))?;
     let seconds = timed(reps, 1, || Ok(estimator.estimate(&mut state, Key::from_seed(1)).map(|_| ())?))?;
@@ -142,57 +139,53 @@ pub fn chains(count: usize, threads: usize, reps: usize) -> Result<()> {
     Ok(())
 }
 
-/// One iteration of an L1 weight for each parameter: a step of θ, and a step of Adam for λ along the mixed product h with ∂f/∂θ.
+/// A run with an L1 weight for each parameter, f32, with Adam for λ:
 ///
 ///   L = ½·Σ(θ − 1)² + Σλ·|θ|,   f = Σ(θ − 0.8)²
-///   m ← β₁·m + (1 − β₁)·h,   v ← β₂·v + (1 − β₂)·h²,   λ ← λ − η·m/(√v + ε)
-fn iteration(count: usize) -> Result<Program> {
-    let g = Graph::new();
-    let [lambda, theta, m, v] = STATE.map(|(name, _)| g.input(name, [count], DType::F32));
-    let inner = (theta - 1.0).square().sum_all() * 0.5 + (lambda * theta.abs()).sum_all();
-    let outer = (theta - 0.8).square().sum_all();
-    let (slope, f) = (gradient_or_zeros(inner, &[theta])?[0], gradient_or_zeros(outer, &[theta])?[0]);
-    let mixed = mixed_vector(inner, &[theta], &[f.stop_gradient()], &[lambda])?;
-    let h = mixed[0].unwrap_or_else(|| lambda.zeros_like());
-    // The hypergradient is f_λ − h; f_λ is 0.
-    let h = h * -STEPS[0];
-    let (m1, v1) = (m * DECAYS[0] + h * (1.0 - DECAYS[0]), v * DECAYS[1] + h.square() * (1.0 - DECAYS[1]));
-    let step = m1 / (v1.sqrt() + 1e-8) * STEPS[1];
-    let builder = Program::builder(&g).output("outer", outer).carry(theta, theta - slope * STEPS[0]);
-    Ok(builder.carry(lambda, lambda - step).carry(m, m1).carry(v, v1).build()?)
+fn weighted(count: usize) -> bilevel::Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
+    Problem::builder(Leaf(Variable::constant([count], 0.01)), Leaf(Variable::constant([count], 0.5)))
+        .inner(|_, l, t| (t.0 - 1.0).square().sum_all() * 0.5 + (l.0 * t.0.abs()).sum_all())
+        .outer(|_, _, t| (t.0 - 0.8).square().sum_all())
+        .build()
 }
 
-/// Prints the peak memory of every rank, for this many numbers per rank of λ, of θ and of each moment.
+/// Prints the peak memory of every rank in a run with this many numbers in λ and in θ, of which every rank has a part.
 pub fn memory(count: usize, threads: usize) -> Result<()> {
     let together = Together::join(threads)?;
-    let executor = together.executor(&STATE.map(|(name, _)| name));
-    let part = even_parts(count, together.ranks())[together.rank()];
+    let problem = weighted(count)?;
     let before = peak_bytes().unwrap_or(0);
-    let program = iteration(count)?;
-    let mut run = executor.compile(&program)?;
-    for (name, start) in STATE {
-        let buffer = executor.buffer(&Meta { dtype: DType::F32, shape: vec![part] })?;
-        fill(&buffer, start)?;
-        run.bind_input(program.input(name)?, &buffer)?;
-    }
-    run.run(0..ITERATIONS)?;
-    let outer = run.output(0)?.item();
-    let peak = peak_bytes().unwrap_or(0).saturating_sub(before);
-    let peaks = together.link.as_ref().map_or(Ok(vec![peak]), |link| link.numbers(peak))?;
+    let iterations = Arc::new(Mutex::new((before, f64::NAN)));
+    let seen = iterations.clone();
+    let driver = Driver::new(&problem, HpoSgld::default())
+        .inner(InnerLoop::new(STEPS[0], 1))
+        .boxed_executor(together.executor())
+        .shard_from(SHARD_FROM)
+        .optimizer(Adam::default())
+        .rate(STEPS[1])
+        .fall_back(false)
+        .diagnose_every(0)
+        .iterations(ITERATIONS)
+        .on_iteration(move |iteration, _| {
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = (peak_bytes().unwrap_or(0), iteration.outer_loss);
+        });
+    driver.run()?;
+    let end = peak_bytes().unwrap_or(0);
+    let (during, outer) = *iterations.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_all = |peak: u64| -> Result<Vec<Value>> {
+        let peak = peak.saturating_sub(before);
+        let all = together.link.as_ref().map_or(Ok(vec![peak]), |link| link.numbers(peak))?;
+        Ok(all.into_iter().map(gib).collect())
+    };
+    let (during, end) = (of_all(during)?, of_all(end)?);
     if together.rank() == 0 {
-        let all: Vec<_> = peaks.into_iter().map(gib).collect();
-        say!("{}", json!({ "numbers": count, "ranks": together.ranks(), "gib_by_rank": all, "outer_loss": outer }));
+        let ranks = together.ranks();
+        say!(
+            "{}",
+            json!({
+                "numbers": count, "ranks": ranks, "gib_by_rank": during, "gib_by_rank_with_result": end, "outer_loss": outer,
+            })
+        );
     }
     together.finish();
-    Ok(())
-}
-
-/// Writes one number to all of a buffer, in pieces: a second copy would be part of the peak.
-fn fill(buffer: &Buffer, value: f64) -> Result<()> {
-    let piece = Array::full([1 << 16], value, DType::F32);
-    for first in (0..buffer.byte_count()).step_by(piece.bytes().len()) {
-        let length = piece.bytes().len().min(buffer.byte_count() - first);
-        buffer.write_part(first, &piece.bytes()[..length])?;
-    }
     Ok(())
 }

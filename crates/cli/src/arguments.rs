@@ -292,6 +292,9 @@ pub struct Run {
     /// Concurrent runs of a sweep; by default a number that suits this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
+    /// On several ranks, give each only a part of every tensor of at least N numbers; the same as --set shard_from=N.
+    #[arg(long, value_name = "N")]
+    pub shard_from: Option<usize>,
     /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
     #[arg(long)]
     pub tensorboard: bool,

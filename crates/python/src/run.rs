@@ -106,6 +106,9 @@ impl Outer {
         if let Some(iterations) = self.count("iterations")? {
             driver = driver.iterations(iterations);
         }
+        if let Some(numbers) = self.count("shard_from")? {
+            driver = driver.shard_from(numbers as usize);
+        }
         if let Some(every) = self.count("diagnose_every")? {
             driver = driver.diagnose_every(every);
         }

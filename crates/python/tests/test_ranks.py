@@ -110,3 +110,29 @@ def test_ranks_that_were_left_are_not_joined_again(tmp_path):
     assert code == 0 and out.count("joined before") == 2 and "rank 1 of 2" in out, error
     code, out, error = started([sys.executable, str(program)])
     assert code == 0 and "rank 0 of 1" in out and "again" in out, error
+
+
+SHARDED = """
+import numpy as np, bilevel as bl
+x = np.random.default_rng(0).normal(size=(60, 20))
+y = x @ np.arange(20.0)
+loss = lambda s, params: ((s.x @ params["w"] - s.y) ** 2).mean()
+with bl.ranks() as ranks:
+    problem = bl.problem(
+        {"decay": np.full(20, -2.0)}, {"w": np.zeros(20)}, data={"x": x, "y": y},
+        inner=lambda s, lam, params: loss(s, params) + (bl.exp(lam["decay"]) * params["w"] ** 2).sum(), outer=lambda s, lam, params: loss(s, params))
+    run = problem.run("rmd", step=0.01, steps=20, rate=0.1, iterations=10, shard_from=10, progress=False)
+    if ranks.rank == ranks.size - 1:
+        print("ranks: outer loss", repr(float(run.outer_loss)), *(repr(float(v)) for v in run.lam["decay"]))
+"""
+
+
+def test_sharded_state_gives_the_run_of_one_process():
+    code, out, error = started([sys.executable, "-c", SHARDED])
+    assert code == 0, error
+    expected = numbers(out)
+    code, out, error = started([*launcher("mpirun", 2), "-c", SHARDED])
+    assert code == 0, error
+    found = numbers(out)
+    assert len(found) == 21
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -6,8 +6,9 @@
 //! that of rank 0.
 
 use crate::digest::Digest;
-use crate::partition::partition_with_state;
-use bilevel_graph::{Bindings, Buffer, Executor, Link, Meta, Op, Program, Result, Runnable, rank_error};
+use crate::partition::partition_with_parts;
+use crate::sharded::Sharded;
+use bilevel_graph::{Array, Bindings, Buffer, Executor, Link, Meta, Op, Program, Result, Runnable, rank_error};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,20 +37,12 @@ pub struct Ranks {
     inner: Arc<dyn Executor>,
     link: Link,
     corrected: Arc<AtomicU64>,
-    /// Inputs of which every rank has a part.
-    shared: Arc<[String]>,
 }
 
 impl Ranks {
     /// This rank's part of every program runs on `inner`.
     pub fn new(inner: &dyn Executor, link: Link) -> Self {
-        Ranks { inner: inner.share(), link, corrected: Arc::default(), shared: Arc::new([]) }
-    }
-
-    /// In the programs compiled from now on, every rank has a part of the inputs of these names, along their first
-    /// axis, and binds a buffer of that part. The others are whole on every rank.
-    pub fn with_shared_inputs<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        Ranks { shared: names.into_iter().map(Into::into).collect(), ..self }
+        Ranks { inner: inner.share(), link, corrected: Arc::default() }
     }
 
     /// How many runs ended with other bits on some rank than on rank 0, and were corrected.
@@ -58,17 +51,36 @@ impl Ranks {
     }
 }
 
-impl Executor for Ranks {
-    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        let local = partition_with_state(program, &self.link, |name| self.shared.iter().any(|shared| shared == name))?;
-        let parts = local.inputs.iter().zip(&program.inputs).map(|(part, whole)| part.meta != whole.meta).collect();
+impl Ranks {
+    pub(crate) fn inner(&self) -> &dyn Executor {
+        &*self.inner
+    }
+
+    /// Compiles this rank's part of a program. Of the marked inputs and outputs it has, and binds, a part.
+    pub(crate) fn compile_with_parts(
+        &self,
+        program: &Program,
+        inputs: &[bool],
+        outputs: &[bool],
+    ) -> Result<Box<dyn Runnable>> {
+        let local = partition_with_parts(program, &self.link, inputs, outputs)?;
         let communicates = local.nodes.iter().any(|node| matches!(node.op, Op::Collective(_)));
         let mut digest = Digest::default();
         digest.add(env!("CARGO_PKG_VERSION").as_bytes());
         digest.add(program.dump(false).as_bytes());
+        [inputs, outputs]
+            .iter()
+            .for_each(|parts| digest.add(&parts.iter().map(|&part| part.into()).collect::<Vec<u8>>()));
         let inner = self.inner.compile(&local)?;
+        let parts = [inputs.to_vec(), outputs.to_vec()];
         let (link, corrected) = (self.link.clone(), self.corrected.clone());
         Ok(Box::new(RanksRun { inner, link, communicates, parts, program: digest.value(), corrected }))
+    }
+}
+
+impl Executor for Ranks {
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        self.compile_with_parts(program, &vec![false; program.inputs.len()], &vec![false; program.outputs.len()])
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
@@ -90,6 +102,14 @@ impl Executor for Ranks {
     fn alone(&self) -> Arc<dyn Executor> {
         self.inner.clone()
     }
+
+    fn sharding(&self, from: usize) -> Option<Arc<dyn Executor>> {
+        (self.link.size() > 1).then(|| Arc::new(Sharded::new(self.clone(), self.link.clone(), from)) as _)
+    }
+
+    fn adopt(&self, value: &Array) -> Result<Buffer> {
+        self.inner.adopt(value)
+    }
 }
 
 /// A rank's part of a program.
@@ -98,8 +118,8 @@ struct RanksRun {
     link: Link,
     /// Ranks wait for each other within a run.
     communicates: bool,
-    /// By input: this rank has a part of it.
-    parts: Vec<bool>,
+    /// By input and by output: this rank has a part of it.
+    parts: [Vec<bool>; 2],
     /// The digest of the whole program.
     program: u64,
     corrected: Arc<AtomicU64>,
@@ -155,10 +175,13 @@ impl RanksRun {
     /// The results of the run that every rank has: carried inputs, and outputs if they are shown.
     fn written(&self, shown: bool) -> impl Iterator<Item = &Buffer> {
         let bindings = self.inner.bindings();
-        let whole = bindings.program().carries.iter().filter(|carry| !self.parts[carry.input]);
+        let [inputs, outputs] = &self.parts;
+        let whole = bindings.program().carries.iter().filter(|carry| !inputs[carry.input]);
         let carried = whole.filter_map(|carry| bindings.inputs()[carry.input].as_ref());
-        let outputs = if shown { bindings.outputs() } else { &[] };
-        carried.chain(outputs.iter().flatten())
+        let shown = if shown { bindings.outputs() } else { &[] };
+        carried.chain(
+            shown.iter().zip(outputs).filter(|(_, is_part)| !**is_part).filter_map(|(output, _)| output.as_ref()),
+        )
     }
 
     /// A digest of the bits that the run wrote; never 0.

@@ -108,6 +108,8 @@ pub(crate) fn write(header: &Header, tensors: &[Tensor], chunk: usize, sink: &mu
     out.put(&header)?;
     out.put(&(names.len() as u64).to_le_bytes())?;
     out.put(&names)?;
+    // Ranks with parts of the tensors read the same stretches of them, whatever the length of their headers.
+    out.flush()?;
     all.iter().try_for_each(|(_, _, tensor)| out.put_tensor(tensor))?;
     out.finish()
 }

@@ -13,6 +13,7 @@ use crate::compiled::session::Session;
 use crate::error::{Error, require};
 use crate::outer::progress::Progress;
 use std::fs::{File, TryLockError};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "checkpoint-";
@@ -244,17 +245,56 @@ impl Folder {
         Ok(Some(refused))
     }
 
-    /// Writes a checkpoint and removes all but the last two.
-    pub fn save(&self, identity: &Identity, progress: &Progress, slots: &[&str]) -> Result<()> {
+    /// Writes a checkpoint and removes all but the last two. If its tensors are sharded, they are read to the end even
+    /// if they cannot be written, as the other ranks send their parts.
+    pub fn save(&self, identity: &Identity, progress: &Progress, slots: &[&str], is_sharded: bool) -> Result<()> {
         let header = Header::new(identity, progress, slots);
         let tensors: Vec<Tensor> = progress.buffers().map(Tensor::Buffer).collect();
         let place = self.path.join(name(header.iteration));
-        let written = write_whole_by(&place, |file| file::write(&header, &tensors, CHUNK, file));
+        let mut was_read = false;
+        let written = write_whole_by(&place, |file| {
+            if !is_sharded {
+                return file::write(&header, &tensors, CHUNK, file);
+            }
+            was_read = true;
+            let mut patient = Patient { sink: file, failed: None };
+            file::write(&header, &tensors, CHUNK, &mut patient)?;
+            patient.failed.map_or(Ok(()), Err)
+        });
+        if is_sharded && !was_read {
+            send_parts(identity, progress, slots)?;
+        }
         written.map_err(|error| CheckpointError::io("write", &place, error))?;
         for (_, old) in list(&self.path)?.into_iter().skip(KEEP) {
             // One too many does no harm.
             let _ = std::fs::remove_file(old);
         }
         Ok(())
+    }
+}
+
+/// The part of a rank that writes no checkpoint, but has parts of its tensors: it reads them as rank 0 does.
+pub(crate) fn send_parts(identity: &Identity, progress: &Progress, slots: &[&str]) -> Result<()> {
+    let tensors: Vec<Tensor> = progress.buffers().map(Tensor::Buffer).collect();
+    let sent = file::write(&Header::new(identity, progress, slots), &tensors, CHUNK, &mut std::io::sink());
+    sent.map_err(|error| CheckpointError::damaged(error.to_string()))
+}
+
+/// A sink that takes everything, and remembers its first error.
+struct Patient<'s> {
+    sink: &'s mut dyn Write,
+    failed: Option<std::io::Error>,
+}
+
+impl Write for Patient<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.failed.is_none() {
+            self.failed = self.sink.write_all(bytes).err();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.sink.flush()
     }
 }

@@ -3,7 +3,7 @@
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::file::Opened;
 use crate::checkpoint::fingerprint::Identity;
-use crate::checkpoint::folder::{Checkpoints, Folder};
+use crate::checkpoint::folder::{Checkpoints, Folder, send_parts};
 use crate::compiled::leaves::Leaves;
 use crate::compiled::session::Session;
 use crate::compiled::state::State;
@@ -21,6 +21,8 @@ pub(crate) struct Saving<'a> {
     folder: Option<Folder>,
     /// The iteration of the newest checkpoint.
     saved: Option<u32>,
+    /// All ranks must read the tensors, of which each has a part.
+    is_sharded: bool,
 }
 
 impl<'a> Saving<'a> {
@@ -33,12 +35,15 @@ impl<'a> Saving<'a> {
         notes: &mut Vec<String>,
     ) -> crate::Result<Self> {
         let (settings, slots) = (driver.checkpoints.as_ref(), driver.optimizer.slots());
-        let mut saving = Saving { settings, identity: driver.identity(), slots, folder: None, saved: None };
-        let rank = session.executor().link().map_or(0, |link| link.rank());
+        let link = session.executor().link();
+        let is_sharded = link.is_some() && driver.shard_from > 0;
+        let mut saving = Saving { settings, identity: driver.identity(), slots, folder: None, saved: None, is_sharded };
+        let rank = link.map_or(0, |link| link.rank());
         if let (Some(settings), 1..) = (settings, rank) {
             // Rank 0 owns the folder and reports on it.
             if settings.follow(&saving.identity, slots, progress, session)?.is_some() {
                 progress.aim_at(&driver.criteria);
+                saving.saved = Some(progress.numbers.iteration);
             }
         } else if let Some(settings) = settings {
             let folder = Folder::open(settings)?;
@@ -60,15 +65,23 @@ impl<'a> Saving<'a> {
 
     /// Saves this progress, if there is one.
     pub fn save(&mut self, progress: Option<&Progress>) -> Result<(), CheckpointError> {
-        let Some(progress) = progress else { return Ok(()) };
+        let (Some(progress), Some(_)) = (progress, self.settings) else { return Ok(()) };
         let iteration = progress.numbers.iteration;
-        if let Some(folder) = &self.folder
-            && self.saved != Some(iteration)
-        {
-            folder.save(&self.identity, progress, self.slots)?;
+        if self.saved != Some(iteration) {
+            match &self.folder {
+                Some(folder) => folder.save(&self.identity, progress, self.slots, self.is_sharded)?,
+                None if self.is_sharded => send_parts(&self.identity, progress, self.slots)?,
+                None => {}
+            }
             self.saved = Some(iteration);
         }
         Ok(())
+    }
+
+    /// As [`save`](Self::save), after an error that the other ranks may not have: a progress of which each has a part
+    /// cannot be saved.
+    pub fn save_alone(&mut self, progress: Option<&Progress>) -> Result<(), CheckpointError> {
+        if self.is_sharded { Ok(()) } else { self.save(progress) }
     }
 }
 

@@ -130,6 +130,14 @@ impl Session {
         }
     }
 
+    /// Does work of this rank alone, such as calling its observers.
+    pub(crate) fn on_one_rank<R>(&self, work: impl FnOnce() -> R) -> R {
+        match self.executor.link() {
+            Some(link) => link.on_one_rank(work),
+            None => work(),
+        }
+    }
+
     /// The largest of the numbers of all ranks that compute together.
     pub(crate) fn largest(&self, own: u64) -> Result<u64> {
         Ok(match self.executor.link() {

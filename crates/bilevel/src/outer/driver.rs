@@ -63,6 +63,8 @@ pub(crate) struct Settings {
     pub problem: AnyProblem,
     pub method: Box<dyn Method>,
     pub executor: Option<Box<dyn Executor>>,
+    /// Tensors of at least so many numbers are sharded over ranks; 0 is never.
+    pub shard_from: usize,
     pub optimizer: Box<dyn Optimizer>,
     /// The outer rate; that of the method's output if there is none.
     pub schedule: Option<Schedule>,
@@ -102,6 +104,7 @@ where
             problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
+            shard_from: 0,
             optimizer: Box::new(Sgd),
             schedule: None,
             inner: None,
@@ -164,6 +167,28 @@ where
     /// As [`executor`](Self::executor), which has an example, for one chosen at run time.
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
         self.settings.executor = Some(executor);
+        self
+    }
+
+    /// On several ranks, gives each only a part of every tensor of at least this many numbers: of λ, of θ, and of the
+    /// states of method and optimizer. So R ranks have R times the memory. By default, and if this is 0, all tensors are
+    /// whole on every rank. On one rank it has no effect.
+    ///
+    /// Every rank has some rows of a sharded tensor, so a leaf with fewer rows than there are ranks is refused. Steps
+    /// that work element by element need no other rank; a tensor is gathered for operations that need all of it. At
+    /// the end every rank has all of λ and θ in its [`Outcome`]. Before that, an observer cannot read sharded leaves.
+    ///
+    /// ```
+    /// # use bilevel::prelude::*;
+    /// # let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// // This process has no other ranks, whose memory could be used.
+    /// let run = |from| Driver::new(&problem, HpoSgld::default()).shard_from(from).iterations(3).run();
+    /// assert_eq!(run(1)?.lambda, run(0)?.lambda);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn shard_from(mut self, numbers: usize) -> Self {
+        self.settings.shard_from = numbers;
         self
     }
 

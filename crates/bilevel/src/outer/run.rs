@@ -29,14 +29,14 @@ use crate::outer::stopping::{Outcome, StopReason};
 use crate::problem::leaf_name;
 use crate::{Error, Result};
 use bilevel_cpu::Cpu;
-use bilevel_graph::ErrorKind;
+use bilevel_graph::{ErrorKind, Executor};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Runs until a reason to stop.
 pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let began = Instant::now();
-    let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
+    let executor = sharding(driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new())), &driver)?;
     let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
     let mut observers = std::mem::take(&mut driver.observers);
     let mut outer = OuterLoop::prepare(&driver, &session)?;
@@ -57,7 +57,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         until: driver.criteria.iterations,
         notes: notes.clone(),
     };
-    let mut ended = ask(&mut observers, |observer| observer.on_start(&beginning));
+    let mut ended = session.on_one_rank(|| ask(&mut observers, |observer| observer.on_start(&beginning)));
     let mut reason = loop {
         let own = ended.take().or_else(|| driver.criteria.reason(&progress.numbers, began.elapsed()));
         if let Some(reason) = agreed(own, &session)? {
@@ -88,7 +88,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
             }
             Err(error) => {
                 // The error comes first; the finished iterations are saved if possible.
-                let _ = save.save(good.held());
+                let _ = save.save_alone(good.held());
                 return Err(error);
             }
         }
@@ -96,7 +96,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         numbers.elapsed = spent.saturating_add(began.elapsed());
         if let Some(last) = &mut numbers.last {
             last.elapsed = numbers.elapsed;
-            ended = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
+            let tell = || ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
+            ended = session.on_one_rank(tell);
         }
         good.note(&progress, outer.estimator.tables(), &session)?;
         // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
@@ -118,8 +119,30 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     drop(good);
     let elapsed = spent.saturating_add(began.elapsed());
     let outcome = outer.outcome(progress, reason, notes, elapsed)?;
-    observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
+    session.on_one_rank(|| observers.iter_mut().for_each(|observer| observer.on_end(&outcome)));
     Ok(outcome)
+}
+
+/// The executor of a run, which shards large tensors if the run is to do so on several ranks.
+fn sharding(executor: Box<dyn Executor>, driver: &Settings) -> Result<Box<dyn Executor>> {
+    let from = driver.shard_from;
+    let sharding = if from > 0 { executor.sharding(from) } else { None };
+    let (Some(sharded), Some(link)) = (sharding, executor.link()) else { return Ok(executor) };
+    let problem = &driver.problem;
+    let leaves = problem.lambda.iter().map(|leaf| ("λ", leaf)).chain(problem.theta.iter().map(|leaf| ("θ", leaf)));
+    for (tree, (name, variable)) in leaves {
+        let rows = variable.shape.first().copied().unwrap_or(1);
+        let numbers = variable.shape.iter().product::<usize>();
+        if numbers >= from && rows < link.size() {
+            let reason = format!(
+                "has {numbers} numbers in {rows} rows, which {} ranks cannot shard; reshape it, take at most {rows} ranks, or set \
+                 shard_from above {numbers}",
+                link.size()
+            );
+            return Err(Error::Variable { leaf: leaf_name(tree, name), reason });
+        }
+    }
+    Ok(Box::new(sharded))
 }
 
 /// The reason on which all ranks agree: a rank that stopped alone would leave the others waiting.

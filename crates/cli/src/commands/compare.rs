@@ -73,7 +73,7 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
 /// The mark of the folder: everything but methods and seeds, which a later command may extend.
 fn mark(study: &Comparison) -> String {
     let mut settings = study.runs.first().map(Config::settings).unwrap_or_default();
-    for key in ["method", "seed", "threads", "data", "checkpoint", "metrics"] {
+    for key in ["method", "seed", "threads", "shard_from", "data", "checkpoint", "metrics"] {
         settings.shift_remove(key);
     }
     let mut text =

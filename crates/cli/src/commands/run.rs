@@ -129,7 +129,9 @@ fn about(arguments: &Run) -> Vec<Entry> {
 
 /// Runs the command.
 pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let axes = axes(&arguments.which)?;
+    let shard_from = arguments.shard_from.map(|from| format!("shard_from={from}"));
+    let axes = axes(&arguments.which)?.into_iter().chain(shard_from.map(|text| Axis::parse(&text)).transpose()?);
+    let axes: Vec<Axis> = axes.collect();
     if axes.iter().any(Axis::is_sweep) {
         return sweep(registry, arguments, &axes, about(arguments), quiet, out);
     }

@@ -99,7 +99,7 @@ fn show(registry: &Registry, swept: &[&Axis], runs: usize, first: &Config, out: 
 /// The mark of the folder: the task, the keys, and the settings that all runs share.
 fn mark(first: &Config, keys: &[String]) -> String {
     let mut settings = first.settings();
-    for key in ["threads", "data", "checkpoint", "metrics", "about"] {
+    for key in ["threads", "shard_from", "data", "checkpoint", "metrics", "about"] {
         settings.shift_remove(key);
     }
     for key in keys {

@@ -71,6 +71,32 @@ fn a_run_on_several_ranks_is_that_of_one_to_rounding_and_repeats_its_bits() {
 }
 
 #[test]
+fn a_run_with_sharded_state_is_that_of_one_rank_and_is_resumed_on_another_number() {
+    let place = Place::new();
+    place.run(&[&RUN[..], &["--out", "alone"]].concat()).done();
+    let alone = found(&place, "alone");
+    let sharded = [&RUN[..], &["--shard-from", "10", "--out", "two"]].concat();
+    let Some(mut command) = on_ranks(&place, 2, &sharded) else { return };
+    let said = Said::new(command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(place.read("two/config.toml").contains("shard_from = 10"));
+    let two = found(&place, "two");
+    assert!(distance(&alone.0, &two.0) < 1e-9 && distance(&alone.1, &two.1) < 1e-9, "{alone:?} {two:?}");
+    assert_ne!(alone.1, two.1, "nothing was shared out");
+    // Half of it on two ranks, and the rest on three, on one, or on all as before.
+    let half = sharded.iter().map(|word| if *word == "8" { "4" } else { *word }).collect::<Vec<_>>();
+    for ranks in [3, 1] {
+        let folder = format!("half{ranks}");
+        let half = half.iter().map(|word| if *word == "two" { &folder } else { *word }).collect::<Vec<_>>();
+        assert_eq!(Said::new(on_ranks(&place, 2, &half).unwrap().output().unwrap()).code, Some(0));
+        let resumed = on_ranks(&place, ranks, &["resume", &folder, "--outer", "8"]).unwrap().output().unwrap();
+        assert_eq!(Said::new(resumed).code, Some(0));
+        let whole = found(&place, &folder);
+        assert!(distance(&alone.0, &whole.0) < 1e-9 && distance(&alone.1, &whole.1) < 1e-9, "{alone:?} {whole:?}");
+    }
+}
+
+#[test]
 fn ranks_with_other_configurations_are_refused_before_the_first_step() {
     let place = Place::new();
     let Some(mut command) = on_ranks(&place, 1, &[&RUN[..], &["--out", "a"]].concat()) else { return };
@@ -79,7 +105,8 @@ fn ranks_with_other_configurations_are_refused_before_the_first_step() {
     command.args([&RUN[..], &["--seed", "7", "--out", "a"]].concat());
     let said = Said::new(command.output().unwrap());
     assert_ne!(said.code, Some(0));
-    assert!(said.error.contains("rank 1 has another configuration than rank 0"), "{said:?}");
+    let expected = "rank 1 has another configuration than rank 0: 'seed = 7' instead of 'seed = 0'; start all ranks with one command";
+    assert!(said.error.contains(expected), "{said:?}");
     assert!(!place.path("a/metrics.jsonl").exists());
 }
 

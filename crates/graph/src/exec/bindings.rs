@@ -70,7 +70,8 @@ impl Bindings {
         Ok(())
     }
 
-    pub(crate) fn unbind_input(&mut self, input: usize) {
+    /// Lets go of the buffer of an input.
+    pub fn unbind_input(&mut self, input: usize) {
         if let Some(bound) = self.inputs.get_mut(input) {
             *bound = None;
             self.generation += 1;
@@ -91,6 +92,14 @@ impl Bindings {
         self.generation += 1;
         self.ran = false;
         Ok(())
+    }
+
+    /// Lets go of all buffers.
+    pub fn clear(&mut self) {
+        self.inputs.fill(None);
+        self.outputs.fill(None);
+        self.generation += 1;
+        self.ran = false;
     }
 
     /// Acquires every buffer, or none if one is missing or taken.

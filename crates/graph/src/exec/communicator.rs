@@ -8,7 +8,7 @@ use crate::{DType, Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Ranks that exchange bytes. Every rank makes the same calls in the same order; a call returns when its data are
 /// complete.
@@ -40,6 +40,8 @@ pub trait Communicator: Send + Sync {
 pub struct Link {
     number: u64,
     communicator: Arc<dyn Communicator>,
+    /// Only this rank is at work, so nothing can be exchanged.
+    is_alone: Arc<AtomicBool>,
 }
 
 /// The largest message that is moved at once by a sum: every rank holds a copy of it in addition to its operand.
@@ -51,7 +53,37 @@ impl Link {
     /// A link over this communicator.
     pub fn new(communicator: impl Communicator + 'static) -> Self {
         static CREATED: AtomicU64 = AtomicU64::new(0);
-        Link { number: CREATED.fetch_add(1, Ordering::Relaxed), communicator: Arc::new(communicator) }
+        let (number, communicator) = (CREATED.fetch_add(1, Ordering::Relaxed), Arc::new(communicator));
+        Link { number, communicator, is_alone: Arc::default() }
+    }
+
+    /// Does work that the other ranks do not do at the same time. A collective within it is an error, as it would wait
+    /// for them for ever.
+    pub fn on_one_rank<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.is_alone.store(true, Ordering::Relaxed);
+        let done = work();
+        self.is_alone.store(false, Ordering::Relaxed);
+        done
+    }
+
+    /// Refuses a collective during [`on_one_rank`](Self::on_one_rank).
+    fn together(&self) -> Result<&dyn Communicator> {
+        match self.is_alone.load(Ordering::Relaxed) {
+            false => Ok(&*self.communicator),
+            true => Err(rank_error(
+                "an observer runs on one rank alone, which has only a part of this tensor; read it from a checkpoint or from the result",
+            )),
+        }
+    }
+
+    /// Puts the bytes of all ranks one after another ([`Communicator::gather`]).
+    pub fn gather(&self, own: &[u8], lengths: &[usize], all: &mut [u8]) -> Result<()> {
+        self.together()?.gather(own, lengths, all)
+    }
+
+    /// Sends every rank its part, and receives this rank's part from each ([`Communicator::exchange`]).
+    pub fn exchange(&self, send: &[u8], lengths: &[usize], receive: &mut [u8]) -> Result<()> {
+        self.together()?.exchange(send, lengths, receive)
     }
 
     /// Replaces the elements, given as their bytes in machine order, by their sums over all ranks. Each sum is taken in the order of

@@ -37,6 +37,12 @@ pub trait Executor: Send + Sync {
         self.share()
     }
 
+    /// An executor of the same ranks on which every rank has only a part of each tensor of at least this many numbers.
+    /// `None` if no other rank could have the rest.
+    fn sharding(&self, _from: usize) -> Option<Arc<dyn Executor>> {
+        None
+    }
+
     /// A buffer with these elements.
     fn upload(&self, value: &Array) -> Result<Buffer> {
         let buffer = self.buffer(&Meta { dtype: value.dtype(), shape: value.shape().to_vec() })?;
@@ -88,6 +94,10 @@ impl Executor for Arc<dyn Executor> {
 
     fn alone(&self) -> Arc<dyn Executor> {
         (**self).alone()
+    }
+
+    fn sharding(&self, from: usize) -> Option<Arc<dyn Executor>> {
+        (**self).sharding(from)
     }
 
     fn upload(&self, value: &Array) -> Result<Buffer> {

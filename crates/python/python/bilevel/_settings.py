@@ -9,55 +9,73 @@ from .errors import SettingError
 INNER = ("step", "steps", "samples", "burn_in", "temperature", "noise_scale", "shrink", "inner_optimizer", "inner_schedule")
 OUTER = (
     "rate", "schedule", "iterations", "seed", "cold", "diagnose_every", "metrics_every", "clip_norm", "tolerance", "patience",
-    "improvement", "time_limit", "guard",
+    "improvement", "time_limit", "guard", "shard_from",
 )
 
 
 def optimizer(name, **settings):
+    """The table of an optimizer with these settings."""
     return {"name": name, **settings}
 
 
 def sgd():
-    """Plain descent."""
+    """Plain descent: λ ← λ − rate·gradient.
+
+    >>> bl.sgd()
+    {'name': 'sgd'}
+    """
     return optimizer("sgd")
 
 
 def momentum(decay=0.9, nesterov=False):
-    """Descent with momentum."""
+    """Descent with momentum: the step is a decaying sum of gradients; with `nesterov`, one step ahead.
+
+    >>> bl.momentum(0.8)
+    {'name': 'momentum', 'decay': 0.8, 'nesterov': False}
+    """
     return optimizer("momentum", decay=decay, nesterov=nesterov)
 
 
 def rmsprop(decay=0.99, epsilon=1e-8):
-    """RMSprop."""
+    """RMSprop: gradients divided by the root of their decaying mean square."""
     return optimizer("rmsprop", decay=decay, epsilon=epsilon)
 
 
 def adam(beta1=0.9, beta2=0.999, epsilon=1e-8):
-    """Adam."""
+    """Adam: the decaying mean of gradients, divided by the root of their decaying mean square.
+
+    >>> run = problem.run("rmd", step=0.1, steps=20, optimizer=bl.adam(beta1=0.5), rate=0.1, iterations=3)
+    """
     return optimizer("adam", beta1=beta1, beta2=beta2, epsilon=epsilon)
 
 
 def adamw(weight_decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8):
-    """Adam with decoupled weight decay."""
+    """Adam with decoupled weight decay, which is added to the step and not to the gradient."""
     return optimizer("adamw", weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
 
 def constant(warm_up=0):
-    """A constant rate, after a linear warm-up."""
+    """A schedule: a constant rate, after a linear warm-up of so many iterations."""
     return {"shape": "constant", "warm_up": warm_up}
 
 
 def cosine(over, last=0.0, warm_up=0):
-    """A rate that falls to `last` along a cosine over so many iterations."""
+    """A schedule: a rate that falls along a cosine, over so many iterations, to the fraction `last` of its start.
+
+    >>> run = problem.run("rmd", step=0.1, steps=20, rate=0.1, schedule=bl.cosine(4), iterations=4)
+    >>> run.iterations[0]["rate"] > run.iterations[3]["rate"]
+    True
+    """
     return {"shape": "cosine", "over": over, "last": last, "warm_up": warm_up}
 
 
 def step_decay(every, factor, warm_up=0):
-    """A rate that is multiplied by a factor every so many iterations."""
+    """A schedule: a rate that is multiplied by `factor` every so many iterations."""
     return {"shape": "step", "every": every, "factor": factor, "warm_up": warm_up}
 
 
 def optimizer_table(given):
+    """The table of an optimizer, given as one or by its name."""
     table = {"name": given} if isinstance(given, str) else dict(given)
     if table.get("name") not in (known := [o["name"] for o in json.loads(_bilevel.optimizers())]):
         raise SettingError(unknown("optimizer", table.get("name"), known))
@@ -65,12 +83,14 @@ def optimizer_table(given):
 
 
 def unknown(kind, name, known):
+    """The sentence about an unknown name, with the nearest known one."""
     near = difflib.get_close_matches(str(name), known, 1, 0.5)
     rest = f"did you mean {near[0]}?" if near else f"the {kind}s are {', '.join(known)}"
     return f"there is no {kind} '{name}'; {rest}"
 
 
 def split(settings, names):
+    """The settings with these names, and the others."""
     own = {k: v for k, v in settings.items() if k in names}
     return own, {k: v for k, v in settings.items() if k not in names}
 

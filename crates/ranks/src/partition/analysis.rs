@@ -4,7 +4,7 @@
 //! as possible; but a value that is needed whole is summed at its origin, so that it is summed once. Because that
 //! changes later choices, the pass is repeated until there is nothing more to sum.
 
-use crate::partition::placement::Placement;
+use crate::partition::placement::{Owned, Placement};
 use crate::partition::rules::{Site, Way};
 use bilevel_graph::shape::element_count;
 use bilevel_graph::{Op, Program, even_parts};
@@ -19,8 +19,8 @@ pub(crate) struct Analysis {
     pub places: Vec<Placement>,
 }
 
-/// Plans the partition of a program over this many ranks. Every rank has only a part of some inputs, by node.
-pub(crate) fn analyse(program: &Program, ranks: usize, owned: &[Placement]) -> Analysis {
+/// Plans the partition of a program over this many ranks. Of some inputs and outputs every rank has a part only.
+pub(crate) fn analyse(program: &Program, ranks: usize, owned: &Owned) -> Analysis {
     let mut summed = vec![false; program.nodes.len()];
     loop {
         let found = propagate(program, ranks, &summed, owned);
@@ -35,9 +35,10 @@ pub(crate) fn analyse(program: &Program, ranks: usize, owned: &[Placement]) -> A
 }
 
 /// The nodes whose value is needed whole.
-fn needed_whole(program: &Program, found: &Analysis, owned: &[Placement]) -> Vec<usize> {
-    let outputs = program.outputs.iter().filter_map(|port| port.node);
-    let whole = program.carries.iter().filter(|carry| owned[carry.input].is_replicated());
+fn needed_whole(program: &Program, found: &Analysis, owned: &Owned) -> Vec<usize> {
+    let outputs = program.outputs.iter().zip(&owned.outputs).filter(|(_, place)| place.is_replicated());
+    let outputs = outputs.filter_map(|(port, _)| port.node);
+    let whole = program.carries.iter().filter(|carry| owned.inputs[carry.input].is_replicated());
     let mut needed: Vec<usize> = outputs.chain(whole.map(|carry| carry.next)).collect();
     for (node, way) in program.nodes.iter().zip(&found.ways) {
         let whole = node.inputs.iter().zip(&way.operands).filter(|(_, place)| place.is_replicated());
@@ -46,7 +47,7 @@ fn needed_whole(program: &Program, found: &Analysis, owned: &[Placement]) -> Vec
     needed
 }
 
-fn propagate(program: &Program, ranks: usize, summed: &[bool], owned: &[Placement]) -> Analysis {
+fn propagate(program: &Program, ranks: usize, summed: &[bool], owned: &Owned) -> Analysis {
     let mut hints = vec![None; program.nodes.len()];
     program.shards.iter().for_each(|shard| hints[shard.node] = Some(shard.axis));
     let (mut ways, mut places) = (vec![], Vec::<Placement>::new());
@@ -71,7 +72,7 @@ fn propagate(program: &Program, ranks: usize, summed: &[bool], owned: &[Placemen
         };
         let is_empty = node.meta.shape.contains(&0) || site.operands.iter().any(|meta| meta.shape.contains(&0));
         let input = program.inputs.iter().position(|port| port.node == Some(number));
-        let own = input.map(|input| &owned[input]).filter(|place| !place.is_replicated());
+        let own = input.map(|input| &owned.inputs[input]).filter(|place| !place.is_replicated());
         if let Some(place) = own {
             ways.push(Way { operands: vec![], result: place.clone(), is_maximum: false });
             places.push(place.clone());

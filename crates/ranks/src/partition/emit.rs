@@ -1,7 +1,7 @@
 //! The program of one rank: every operation in its chosen way, and the communication of its operands.
 
 use crate::partition::analysis::Analysis;
-use crate::partition::placement::{Placement, Sharding};
+use crate::partition::placement::{Owned, Placement, Sharding};
 use crate::partition::rules::Way;
 use bilevel_graph::shape::{inverse_permutation, other_axes};
 use bilevel_graph::{
@@ -13,15 +13,14 @@ use std::collections::HashMap;
 pub(crate) struct Emitter<'a> {
     program: &'a Program,
     link: &'a Link,
-    /// By input: its placement, and that of its next carried value.
-    owned: &'a [Placement],
+    owned: &'a Owned,
     nodes: Vec<ProgramNode>,
     /// The values of the program's nodes: by node and placement, the new node.
     made: HashMap<(usize, Placement), usize>,
 }
 
 /// Returns the program of this rank of the link.
-pub(crate) fn emit(program: &Program, analysis: &Analysis, link: &Link, owned: &[Placement]) -> Result<Program> {
+pub(crate) fn emit(program: &Program, analysis: &Analysis, link: &Link, owned: &Owned) -> Result<Program> {
     let mut emitter = Emitter { program, link, owned, nodes: vec![], made: HashMap::new() };
     for (number, way) in analysis.ways.iter().enumerate() {
         emitter.operation(number, way)?;
@@ -42,10 +41,10 @@ impl Emitter<'_> {
             port.meta.shape = place.local(&port.meta.shape, self.link.rank());
             Ok(())
         };
-        inputs.iter_mut().zip(owned).try_for_each(|(port, own)| place(port, own))?;
-        outputs.iter_mut().try_for_each(|port| place(port, &Placement::Replicated))?;
+        inputs.iter_mut().zip(&owned.inputs).try_for_each(|(port, own)| place(port, own))?;
+        outputs.iter_mut().zip(&owned.outputs).try_for_each(|(port, own)| place(port, own))?;
         for carry in &mut carries {
-            carry.next = self.at(carry.next, &owned[carry.input])?;
+            carry.next = self.at(carry.next, &owned.inputs[carry.input])?;
         }
         Ok(Program { nodes: self.nodes, inputs, outputs, carries, step: self.program.step, shards: vec![] })
     }

@@ -14,7 +14,7 @@ mod rules;
 #[cfg(test)]
 mod tests_planted;
 
-use crate::partition::placement::Placement;
+use crate::partition::placement::{Owned, Placement};
 use bilevel_graph::{Error, ErrorKind, Link, Port, Program, Result, even_parts};
 
 /// Returns the program of this rank of the link. Inputs, outputs and carries are those of the program, whole on every rank.
@@ -30,29 +30,30 @@ use bilevel_graph::{Error, ErrorKind, Link, Port, Program, Result, even_parts};
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
 pub fn partition(program: &Program, link: &Link) -> Result<Program> {
-    partition_with_state(program, link, |_| false)
+    let [inputs, outputs] = [program.inputs.len(), program.outputs.len()].map(|ports| vec![false; ports]);
+    partition_with_parts(program, link, &inputs, &outputs)
 }
 
-/// As [`partition`], for a program with inputs that are too large for one rank. If `is_shared` holds for an input's
-/// name, every rank has the part of its first axis given by [`even_parts`]. If such an input is carried, its next value
-/// is also a part. It is gathered only for operations that need all of it.
+/// As [`partition`], for a program whose inputs and outputs are too large for one rank. Of each that is marked, every
+/// rank has the part of the first axis given by [`even_parts`]. If such an input is carried, its next value is also a
+/// part. A value is gathered only for operations that need all of it.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};
-/// use bilevel_ranks::{Threads, partition_with_state};
+/// use bilevel_ranks::{Threads, partition_with_parts};
 /// let g = Graph::new();
 /// let w = g.input("w", [6], DType::F64);
-/// let program = Program::builder(&g).output("norm", w.square().sum_all()).carry(w, w * 0.5).build()?;
-/// let local = partition_with_state(&program, &Threads::links(3)[0], |name| name == "w")?;
-/// assert_eq!(local.inputs[0].meta.shape, [2]);
+/// let program = Program::builder(&g).output("twice", w * 2.0).output("norm", w.square().sum_all()).build()?;
+/// let local = partition_with_parts(&program, &Threads::links(3)[0], &[true], &[true, false])?;
+/// assert_eq!((&local.inputs[0].meta.shape[..], &local.outputs[0].meta.shape[..]), (&[2][..], &[2][..]));
 /// assert!(!local.dump(false).contains("gather_ranks"));
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
-pub fn partition_with_state(program: &Program, link: &Link, is_shared: impl Fn(&str) -> bool) -> Result<Program> {
+pub fn partition_with_parts(program: &Program, link: &Link, inputs: &[bool], outputs: &[bool]) -> Result<Program> {
     program.validate()?;
-    let place = |port: &Port| -> Result<Placement> {
+    let place = |(port, &is_part): (&Port, &bool)| -> Result<Placement> {
         match port.meta.shape.first() {
-            _ if !is_shared(&port.name) || link.size() == 1 => Ok(Placement::Replicated),
+            _ if !is_part || link.size() == 1 => Ok(Placement::Replicated),
             Some(&length) if length >= link.size() => {
                 Ok(Placement::sharded(0, &even_parts(length, link.size()).into()))
             }
@@ -63,9 +64,9 @@ pub fn partition_with_state(program: &Program, link: &Link, is_shared: impl Fn(&
             }
         }
     };
-    let owned: Vec<Placement> = program.inputs.iter().map(place).collect::<Result<_>>()?;
-    let whole = owned.iter().all(Placement::is_replicated);
-    if link.size() == 1 || (program.shards.is_empty() && whole) {
+    let places = |ports: &[Port], parts: &[bool]| ports.iter().zip(parts).map(place).collect::<Result<Vec<_>>>();
+    let owned = Owned { inputs: places(&program.inputs, inputs)?, outputs: places(&program.outputs, outputs)? };
+    if link.size() == 1 || (program.shards.is_empty() && owned.is_whole()) {
         return Ok(Program { shards: vec![], ..program.clone() });
     }
     let local = emit::emit(program, &analysis::analyse(program, link.size(), &owned), link, &owned)?;

@@ -52,6 +52,20 @@ impl Placement {
     }
 }
 
+/// The placements of a program's inputs and outputs, in their order.
+pub(crate) struct Owned {
+    /// Those of inputs, and of their next values if they are carried.
+    pub inputs: Vec<Placement>,
+    pub outputs: Vec<Placement>,
+}
+
+impl Owned {
+    /// Every rank has all of them.
+    pub fn is_whole(&self) -> bool {
+        self.inputs.iter().chain(&self.outputs).all(Placement::is_replicated)
+    }
+}
+
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

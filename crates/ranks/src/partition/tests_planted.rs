@@ -4,11 +4,11 @@ use crate::Threads;
 use crate::partition::analysis::analyse;
 use crate::partition::arrange::arrange;
 use crate::partition::emit::emit;
-use crate::partition::placement::Placement;
+use crate::partition::placement::{Owned, Placement};
 use crate::partition::rules::Way;
 use bilevel_graph::conformance::{Dice, outputs};
 use bilevel_graph::{
-    Array, BinaryOp, ConvDims, DType, Graph, Op, Program, ReduceOp, Reference, Result, Tensor, UnaryOp,
+    Array, BinaryOp, ConvDims, DType, Graph, Op, Port, Program, ReduceOp, Reference, Result, Tensor, UnaryOp,
 };
 
 const RANKS: usize = 2;
@@ -30,7 +30,8 @@ fn inputs() -> Vec<(String, Array)> {
 /// What rank 1 finds with the ways of an analysis changed by a plant.
 fn found(program: &Program, plant: impl Fn(&Op, &mut Way) + Sync) -> Result<Vec<Array>> {
     let work = |link| -> Result<Vec<Array>> {
-        let owned = vec![Placement::Replicated; program.inputs.len()];
+        let whole = |ports: &[Port]| vec![Placement::Replicated; ports.len()];
+        let owned = Owned { inputs: whole(&program.inputs), outputs: whole(&program.outputs) };
         let mut analysis = analyse(program, RANKS, &owned);
         program.nodes.iter().zip(&mut analysis.ways).for_each(|(node, way)| plant(&node.op, way));
         let local = arrange(emit(program, &analysis, &link, &owned)?);

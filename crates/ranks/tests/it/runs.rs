@@ -1,8 +1,10 @@
 //! Runs on several ranks: their bits, their refusals and their failures.
 
 use bilevel_cpu::Cpu;
-use bilevel_graph::{Array, Collective, CollectiveKind, DType, ErrorKind, Executor, Graph, Program, Result, gradient};
-use bilevel_ranks::{Ranks, Threads, partition};
+use bilevel_graph::{
+    Array, Collective, CollectiveKind, DType, ErrorKind, Executor, Graph, Link, Program, Result, gradient,
+};
+use bilevel_ranks::{Ranks, Threads, partition, partition_with_parts};
 
 /// Gradient descent on a least-squares loss of rows that are shared out.
 fn descent(rows: usize) -> Result<Program> {
@@ -67,31 +69,93 @@ fn state_that_is_shared_out_is_that_of_one_rank_part_by_part() {
         step.carry(theta, theta - slope * 0.1).carry(lambda, lambda + h * 0.1).build()
     };
     let program = program().unwrap();
-    let start =
-        |part: std::ops::Range<usize>| Array::from_f64([part.len()], part.map(|i| i as f64 / 10.0).collect()).unwrap();
-    let go = |executor: &dyn Executor, part: std::ops::Range<usize>| {
+    let start = Array::from_f64([10], (0..10).map(|i| f64::from(i) / 10.0).collect()).unwrap();
+    let go = |executor: &dyn Executor| {
         let mut run = executor.compile(&program).unwrap();
-        for name in ["lambda", "theta"] {
-            run.set(program.input(name).unwrap(), &start(part.clone())).unwrap();
+        let state = ["lambda", "theta"].map(|_| executor.upload(&start).unwrap());
+        for (name, buffer) in ["lambda", "theta"].into_iter().zip(&state) {
+            run.bind_input(program.input(name).unwrap(), buffer).unwrap();
         }
         run.run(0..5).unwrap();
-        let state = |name: &str| run.input(program.input(name).unwrap()).unwrap().to_f64();
-        (state("lambda"), state("theta"), run.output(0).unwrap().item().unwrap())
+        let found = state.map(|buffer| buffer.to_array().unwrap());
+        (found, run.output(0).unwrap().item().unwrap())
     };
-    let alone = go(&Cpu::with_threads(1), 0..10);
-    let found = Threads::run(3, |link| {
-        let part = [0..4, 4..7, 7..10][link.rank()].clone();
-        go(&Ranks::new(&Cpu::with_threads(1), link).with_shared_inputs(["lambda", "theta"]), part)
-    });
-    let [mut lambda, mut theta] = [vec![], vec![]];
-    for rank in &found {
-        lambda.extend(&rank.0);
-        theta.extend(&rank.1);
+    let alone = go(&Cpu::with_threads(1));
+    let found = Threads::run(3, |link| go(&*of_rank(link).sharding(10).unwrap()));
+    for (state, outer) in found {
+        assert_eq!(state, alone.0);
+        assert!((outer - alone.1).abs() < 1e-15);
     }
-    assert_eq!((lambda, theta), (alone.0, alone.1));
-    assert!(found.iter().all(|f| (f.2 - alone.2).abs() < 1e-15));
-    let local = bilevel_ranks::partition_with_state(&program, &Threads::links(3)[1], |_| true).unwrap().dump(false);
+    let [inputs, outputs] = [vec![true; 2], vec![false; 1]];
+    let local = partition_with_parts(&program, &Threads::links(3)[1], &inputs, &outputs).unwrap().dump(false);
     assert!(!local.contains("gather_ranks") && local.matches("sum_ranks").count() == 1, "{local}");
+}
+
+fn of_rank(link: Link) -> Ranks {
+    Ranks::new(&Cpu::with_threads(1), link)
+}
+
+#[test]
+fn a_buffer_of_parts_is_read_written_and_copied_as_a_whole() {
+    // 7 rows of 2 on 3 ranks: 3, 2 and 2.
+    let all: Vec<f64> = (0..14).map(f64::from).collect();
+    let array = Array::from_f64([7, 2], all.clone()).unwrap();
+    Threads::run(3, |link| {
+        let executor = of_rank(link.clone()).sharding(14).unwrap();
+        let buffer = executor.upload(&array).unwrap();
+        assert_eq!(buffer.to_array().unwrap(), array);
+        // Stretches within a rank, across ranks, and of nothing.
+        for stretch in [0..8, 40..56, 16..96, 56..56] {
+            let mut bytes = vec![0; stretch.len()];
+            buffer.read_part(stretch.start, &mut bytes).unwrap();
+            assert_eq!(bytes, array.bytes()[stretch]);
+        }
+        buffer.write_part(40, &[(-1.0f64).to_ne_bytes(), (-2.0f64).to_ne_bytes()].concat()).unwrap();
+        let copy = executor.duplicate(&buffer).unwrap();
+        buffer.zero().unwrap();
+        let mut changed = all.clone();
+        (changed[5], changed[6]) = (-1.0, -2.0);
+        assert_eq!(copy.to_array().unwrap().to_f64(), changed);
+        assert!(buffer.to_array().unwrap().to_f64().iter().all(|x| *x == 0.0));
+        // Data stay whole, and can be copied into parts.
+        let data = executor.adopt(&array).unwrap();
+        buffer.copy_from(&data).unwrap();
+        assert_eq!(buffer.to_array().unwrap(), array);
+        // Alone it can write its own part, and read nothing.
+        let refused = link.on_one_rank(|| buffer.to_array()).unwrap_err().to_string();
+        assert!(refused.contains("one rank alone"), "{refused}");
+        assert_eq!(link.on_one_rank(|| data.to_array()).unwrap(), array);
+    });
+}
+
+#[test]
+fn a_program_keeps_up_with_parts_that_others_write_and_with_buffers_that_change_places() {
+    let g = Graph::new();
+    let [a, b] = ["a", "b"].map(|name| g.input(name, [4], DType::F64));
+    // The sum over b does not change from step to step, so an executor may compute it once.
+    let program = Program::builder(&g).carry(a, a + b.square().sum_all()).output("double", b * 2.0).build().unwrap();
+    Threads::run(2, |link| {
+        let executor = of_rank(link).sharding(4).unwrap();
+        let upload = |values: Vec<f64>| executor.upload(&Array::from_f64([4], values).unwrap()).unwrap();
+        let (first, second) = (upload(vec![0.0; 4]), upload(vec![1.0; 4]));
+        let mut run = executor.compile(&program).unwrap();
+        run.bind_input(0, &first).unwrap();
+        run.bind_input(1, &second).unwrap();
+        run.run(0..2).unwrap();
+        assert_eq!(first.to_array().unwrap().to_f64(), [8.0; 4]);
+        assert_eq!(run.output(0).unwrap().to_f64(), [2.0; 4]);
+        second.write(&Array::from_f64([4], vec![2.0, 0.0, 0.0, 0.0]).unwrap()).unwrap();
+        run.run(0..1).unwrap();
+        assert_eq!(first.to_array().unwrap().to_f64(), [12.0; 4]);
+        run.unbind_input(0);
+        run.bind_input(1, &first).unwrap();
+        run.bind_input(0, &second).unwrap();
+        run.run(0..1).unwrap();
+        assert_eq!(second.to_array().unwrap().to_f64(), [578.0, 576.0, 576.0, 576.0]);
+        // A buffer of another executor is refused.
+        let foreign = Cpu::with_threads(1).buffer(second.meta()).unwrap();
+        assert!(matches!(run.bind_input(0, &foreign).unwrap_err().kind, ErrorKind::ForeignBuffer { .. }));
+    });
 }
 
 #[test]

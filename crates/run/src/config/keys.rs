@@ -38,6 +38,7 @@ const KEYS: &[(&str, &str)] = &[
     ("seed", "the seed of all random numbers"),
     ("chains", "independent chains averaged in each hypergradient"),
     ("threads", "number of threads, 0 for all cores; results do not depend on it"),
+    ("shard_from", "on several ranks, shard tensors of at least so many numbers; 0 for none"),
     ("device", "device: cpu, cuda, cuda:N or auto; results differ in the last digits"),
     ("dtype", "f32 or f64"),
     ("precision", "precision of matrix products and convolutions, in f32 only: full, tf32 or bf16"),

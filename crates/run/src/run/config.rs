@@ -39,6 +39,8 @@ pub struct Config {
     pub chains: usize,
     /// Threads to run on; 0 is all cores.
     pub threads: usize,
+    /// Tensors of at least so many numbers are sharded over ranks; 0 is never.
+    pub shard_from: usize,
     /// The device.
     pub device: Device,
     /// The floating-point type.
@@ -133,6 +135,7 @@ impl Config {
             seed: 0,
             chains: 1,
             threads: 0,
+            shard_from: 0,
             device: Device::Cpu,
             dtype: d.dtype,
             precision: Precision::Full,
@@ -233,7 +236,7 @@ impl Config {
     /// starts from, the contents count: see [`sealed`](Self::sealed).
     pub fn hash(&self) -> String {
         let mut settings = self.settings();
-        for key in ["threads", "data", "checkpoint", "metrics", "about"] {
+        for key in ["threads", "shard_from", "data", "checkpoint", "metrics", "about"] {
             settings.shift_remove(key);
         }
         // Keys added later count only if they are used, so that earlier runs keep their hash.
@@ -313,6 +316,7 @@ impl Config {
         let outer = &self.outer;
         let mut driver = Driver::new(problem, method)
             .boxed_executor(executor)
+            .shard_from(self.shard_from)
             .optimizer(registry.read_optimizer(&outer.optimizer)?)
             .schedule(outer.schedule.build(outer.rate))
             .seed(self.seed)

@@ -3,5 +3,6 @@
 mod independent;
 mod oracle;
 mod ranks;
+mod sharding;
 mod traffic;
 mod truth;

@@ -80,7 +80,20 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut a.iter().copied()).max(f64::MIN_POSITIVE)
 }
 
-fn check(ranks: usize, of: fn(usize) -> bool) {
+/// An executor of a rank.
+type OfRank = fn(Link) -> Arc<dyn Executor>;
+
+/// Everything is shared out by rows, and every rank has all of λ and θ.
+fn by_rows(link: Link) -> Arc<dyn Executor> {
+    Arc::new(Everywhere(Ranks::new(&Cpu::with_threads(1), link)))
+}
+
+/// Every rank has only a part of λ, of θ and of the method's memory.
+fn by_state(link: Link) -> Arc<dyn Executor> {
+    Ranks::new(&Cpu::with_threads(1), link).sharding(1).expect("there are several ranks")
+}
+
+fn check(ranks: usize, executor: OfRank, of: fn(usize) -> bool) {
     let problems = truth::problems().unwrap();
     let (mut compared, mut wrong) = (0, vec![]);
     for (number, info) in methods::all().iter().enumerate() {
@@ -92,9 +105,7 @@ fn check(ranks: usize, of: fn(usize) -> bool) {
             let steps = inner.steps.min(STEPS);
             let inner = InnerLoop { steps, burn_in: inner.burn_in.min(steps / 2), ..inner };
             let Ok(alone) = hypergradients((&method, &inner), problem, &Cpu::with_threads(1)) else { continue };
-            let found = Threads::run(ranks, |link| {
-                hypergradients((&method, &inner), problem, &Everywhere(Ranks::new(&Cpu::with_threads(1), link)))
-            });
+            let found = Threads::run(ranks, |link| hypergradients((&method, &inner), problem, &executor(link)));
             for other in &found {
                 assert!(same(other, &found[0]), "{} on {}: {found:?}", info.name, problem.name);
             }
@@ -121,11 +132,17 @@ fn check(ranks: usize, of: fn(usize) -> bool) {
 
 #[test]
 fn two_ranks_give_the_hypergradient_of_one_for_every_method() {
-    check(2, |_| true);
+    check(2, by_rows, |_| true);
 }
 
 #[test]
 fn four_ranks_give_the_hypergradient_of_one_for_every_method() {
     // A third of all pairs, every problem and every method among them.
-    check(4, |pair| pair.is_multiple_of(3));
+    check(4, by_rows, |pair| pair.is_multiple_of(3));
+}
+
+#[test]
+fn sharded_state_gives_the_hypergradient_of_one_rank_for_every_method() {
+    check(2, by_state, |pair| pair.is_multiple_of(2));
+    check(4, by_state, |pair| pair.is_multiple_of(5));
 }
