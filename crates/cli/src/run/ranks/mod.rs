@@ -8,6 +8,7 @@ mod items;
 
 use crate::errors::{CliError, Result};
 use crate::run::study::side_by_side::cores;
+use crate::terminal::readable::escaped;
 use bilevel_graph::{Executor, Link};
 use bilevel_ranks::{Launch, Ranks};
 use std::path::PathBuf;
@@ -97,15 +98,30 @@ pub fn agree_on(configuration: &str) -> Result<()> {
     agree("configuration", configuration, "start all ranks with one command, and give them the same files")
 }
 
-/// Refuses to continue if a rank has a text other than rank 0's, with the remedy.
+/// Refuses to continue if a rank has a text other than rank 0's, and names the first line that differs, with the remedy.
 fn agree(what: &str, text: &str, advice: &str) -> Result<()> {
     let Some(link) = link() else { return Ok(()) };
     let digest = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     let all = link.numbers(digest).map_err(bilevel::Error::from)?;
-    match all.iter().position(|&other| other != all[0]) {
-        None => Ok(()),
-        Some(other) => Err(CliError::Usage(format!("rank {other} has another {what} than rank 0; {advice}"))),
+    let Some(other) = all.iter().position(|&other| other != all[0]) else { return Ok(()) };
+    let texts = link.bytes(text.as_bytes()).map_err(bilevel::Error::from)?;
+    let [first, theirs] = [0, other].map(|rank| String::from_utf8_lossy(&texts[rank]));
+    let [ours, theirs] = first_difference(&first, &theirs).map(escaped);
+    Err(CliError::Usage(format!(
+        "rank {other} has another {what} than rank 0: '{theirs}' instead of '{ours}'; {advice}"
+    )))
+}
+
+/// The first lines in which two texts differ, without what a comment says of them.
+fn first_difference<'a>(a: &'a str, b: &'a str) -> [&'a str; 2] {
+    let mut others = b.lines();
+    for line in a.lines() {
+        let other = others.next().unwrap_or("nothing");
+        if line != other {
+            return [line, other].map(|line| line.split(" # ").next().unwrap_or(line).trim());
+        }
     }
+    ["nothing", others.next().unwrap_or("nothing")]
 }
 
 /// The path that rank 0 makes; the other ranks wait for it and receive it.
@@ -154,4 +170,18 @@ pub fn leave(failure: Option<&str>) {
 pub fn described() -> Option<String> {
     let launch = launch()?;
     Some(format!("{} ranks, started by {}", launch.size, launch.launcher))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_texts_differ_in_a_line_or_in_their_length() {
+        let (a, b) = ("seed = 0   # the seed\nchains = 1\n", "seed = 7   # the seed\nchains = 1\n");
+        assert_eq!(first_difference(a, b), ["seed = 0", "seed = 7"]);
+        assert_eq!(first_difference("0.2.0", "0.3.0"), ["0.2.0", "0.3.0"]);
+        assert_eq!(first_difference("a\nb", "a"), ["b", "nothing"]);
+        assert_eq!(first_difference("a", "a\nb"), ["nothing", "b"]);
+    }
 }
