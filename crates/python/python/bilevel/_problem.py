@@ -112,22 +112,30 @@ class Problem(Judged):
 
     @property
     def lam(self):
-        """Where λ starts."""
+        """The start of λ, in the structure it was given."""
         return self._lambda.tree(self._lambda.values)
 
     @property
     def params(self):
-        """Where the parameters start."""
+        """The start of the parameters, in the structure they were given."""
         return self._theta.tree(self._theta.values)
 
     def methods(self):
-        """The names of the methods that apply."""
+        """The names of the methods that apply to this problem.
+
+        >>> "rmd" in problem.methods()
+        True
+        """
         return self._native().methods()[0]
 
     def check(self, tolerance=None):
         """Compares both losses with the user's framework: value, gradient, and a product with the Hessian.
 
-        Returns a report, and raises `CheckError` if they differ by more than rounding.
+        Returns a report, and raises `CheckError` if they differ by more than rounding. A problem of `bilevel.problem` has no other framework,
+        and its report is empty.
+
+        >>> problem.check()
+        nothing was compared
         """
         rows = []
         for name, reference in self._references.items():
@@ -138,7 +146,11 @@ class Problem(Judged):
 
     @loaders()
     def losses(self, lam=None, params=None, *, seed=0, device="cpu", threads=0):
-        """The inner and the outer loss and the metrics, by name."""
+        """The inner and the outer loss and the metrics, by name; at the start, unless λ or the parameters are given.
+
+        >>> sorted(problem.losses())
+        ['inner', 'outer']
+        """
         return dict(self._native().losses(
             self._given(self._lambda, lam, "lam"), self._given_theta(params), seed, device, threads))
 
@@ -146,7 +158,11 @@ class Problem(Judged):
     def hypergradient(self, method="langevin-adjoint", *, lam=None, params=None, seed=0, warm=False, device="cpu", threads=0, **settings):
         """The derivative of the outer loss by λ through training, by this method.
 
-        Settings are those of the method and of the inner loop: `step`, `steps`, `temperature`, …
+        Settings are those of the method and of the inner loop: `step`, `steps`, `temperature`, … With `warm=True` training continues from the
+        parameters of the last call. The result is a `Hypergradient`.
+
+        >>> problem.hypergradient("rmd", step=0.1, steps=20).value["decay"].shape
+        (3,)
         """
         table, inner = method_tables(method, settings)
         key = (json.dumps(table), json.dumps(inner), device, threads)
@@ -178,6 +194,12 @@ class Problem(Judged):
 
         `callback` is called with a dictionary after each iteration; if it returns True, the run ends. With `blocking=False` the run goes on in
         the background: see `pause`, `resume`, `wait` and `abort` of the result. After Ctrl-C, `last_run` of the problem has the last good state.
+        With `folder`, checkpoints, metrics and a report are written there, and `resume=True` continues from the last checkpoint. Further
+        settings are those of the method, of the inner loop and of the outer loop.
+
+        >>> run = problem.run("ift-cg", step=0.1, steps=20, optimizer=bl.adam(), rate=0.1, iterations=5)
+        >>> run.outer_loss < problem.losses()["outer"]
+        True
         """
         settings, outer = outer_table(settings, rate=rate, iterations=iterations, seed=seed)
         table, inner = method_tables(method, settings)
@@ -196,7 +218,11 @@ class Problem(Judged):
 
     @loaders()
     def train(self, lam=None, *, seed=0, record_every=0, device="cpu", threads=0, **settings):
-        """Trains the parameters alone, at this λ."""
+        """Trains the parameters alone, at this λ. The result is a `Trained`.
+
+        >>> problem.train(step=0.1, steps=20).inner_loss < problem.losses()["inner"]
+        True
+        """
         _, inner = method_tables("rmd", settings)
         lam = self._lambda.arrays(self.lam if lam is None else lam, "lam")
         complete = _bilevel.inner_loop(json.dumps(inner or {}))
@@ -204,7 +230,7 @@ class Problem(Judged):
         return Trained(self._theta.tree(theta), inner_loss, outer_loss, dict(metrics), losses)
 
     def compare(self, methods=None, *, seeds=1, progress=None, **options):
-        """Runs several methods with the same settings, each with several seeds."""
+        """Runs several methods with the same settings, each with so many seeds, or with the seeds given. The result is a `Comparison`."""
         chosen = methods or ["langevin-adjoint", "rmd", "ift-cg"]
         runs = {}
         for method in chosen:
@@ -214,7 +240,10 @@ class Problem(Judged):
         return Comparison(runs)
 
     def advise(self, *, temperature=0.0, device="cpu", threads=0, **settings):
-        """Measures the problem and ranks the methods that apply, by what is known of them on problems like it."""
+        """Measures the problem, and ranks the applicable methods by their results on similar problems. The result is an `Advice`.
+
+        With a temperature, the target is the Gibbs measure at it instead of the minimum.
+        """
         _, inner = method_tables("rmd", settings)
         complete = _bilevel.inner_loop(json.dumps(inner or {}))
         return Advice(json.loads(self._native().advise(complete, temperature, device, threads)))
@@ -281,4 +310,11 @@ def _pair(bounds):
     return (-np.inf if low is None else float(low), np.inf if high is None else float(high))
 
 
-__all__ = ["Leaves", "Parts", "Problem", "bounds_of", "takes"]
+def without_rows_to_judge_by(**given):
+    """Refuses what only an outer loss needs, where λ is judged by the evidence of the training rows."""
+    for name, value in given.items():
+        if value is not None:
+            raise ProblemError(f"{name}=… is for an outer loss, but with outer=None λ is judged by the evidence of all training rows; leave it out")
+
+
+__all__ = ["Leaves", "Parts", "Problem", "bounds_of", "takes", "without_rows_to_judge_by"]

@@ -8,7 +8,7 @@ from .._build import engine_array
 from .._check import Reference
 from .._judged import trace_for
 from .._memory import host
-from .._problem import Leaves, Parts, Problem, bounds_of, takes
+from .._problem import Leaves, Parts, Problem, bounds_of, takes, without_rows_to_judge_by
 from .._rows import divided
 from .._stream import Stream, is_stream
 from ..errors import DataError, ProblemError, ShapeError
@@ -140,7 +140,10 @@ def problem(
     """A bilevel problem from two JAX functions.
 
     `inner(lam, params, train)` is the training loss and `outer(lam, params, valid)` the loss that λ is judged by; without data they are
-    called without. Either may have one more argument, a random key: its draws are new in every step. With `batch_size`, the inner loss is
+    called without. With `outer=None`, λ is judged by the evidence, the marginal likelihood of the training rows, and the method is `evidence`:
+    the inner loss has a normalised prior, and its temperature is 1 for a sum over rows, 1/n for a mean over n rows.
+
+    Either loss may have one more argument, a random key: its draws are new in every step. With `batch_size`, the inner loss is
     called with so many rows of the data, in epochs; likewise `valid_batch_size`. With `state`, such as batch statistics, the losses are called
     as `inner(lam, params, state, train)` and the inner one returns a pair of the loss and the new state.
 
@@ -152,8 +155,15 @@ def problem(
     rows of `valid` or as data, and `test` are given beside `valid`. Held-out rows guard runs, and test rows are for `baselines`. If `outer`
     returns one number for each row, its mean is the loss, and standard errors are over rows.
 
-    Arrays that are read-only, such as JAX's, are used where they are. With `copy=False`, so are all others: do not change them while the
+    Arrays that are read-only, such as JAX's, are used in place. With `copy=False`, so are all others: do not change them while the
     problem lives.
+
+    A weight decay for each of five weights::
+
+        problem = bilevel.jax.problem(
+            lambda lam, params, train: ((train["x"] @ params - train["y"]) ** 2).mean() + (jnp.exp(lam) * params**2).sum(),
+            lambda lam, params, valid: ((valid["x"] @ params - valid["y"]) ** 2).mean(),
+            np.full(5, -2.0), np.zeros(5), train={"x": x, "y": y}, valid={"x": x_new, "y": y_new})
     """
     floats_only(lam, "lam")
     floats_only(params, "params")
@@ -161,6 +171,9 @@ def problem(
         raise ProblemError("valid_batch_size does not go with divided rows, which are judged as a whole; leave it out")
     if batch_size is not None and train is None:
         raise ProblemError("batch_size is given without train=…")
+    if outer is None:
+        only_metrics = None if metrics else valid
+        without_rows_to_judge_by(valid=only_metrics, valid_batch_size=valid_batch_size, split=split, held_out=held_out, test=test)
     whole = params if state is None else {"params": params, "state": state}
     lam_leaves = JaxLeaves(lam)
     theta_leaves = JaxLeaves(whole) if state is None else JaxState(whole)
@@ -169,9 +182,9 @@ def problem(
     table = None
     if split is not None or held_out is not None or test is not None:
         table = table_of(train, valid, held_out, test, split)
-    levels = {
-        "train": _Level("train", inner, train, batch_size, table, copy),
-        "valid": _Level("valid", outer, valid, valid_batch_size, table, copy)}
+    levels = {"train": _Level("train", inner, train, batch_size, table, copy)}
+    if outer is not None:
+        levels["valid"] = _Level("valid", outer, valid, valid_batch_size, table, copy)
     data, lowered, references = {}, {}, {}
     for name, level in levels.items():
         one = _traced(level, lam, params, state, key, name)
@@ -182,10 +195,12 @@ def problem(
             references["inner" if name == "train" else "outer"] = _reference(level, one, lam, params, state, dtype)
     extra = []
     for name, function in (metrics or {}).items():
-        if levels["valid"].stream:
+        if is_stream(valid):
             raise ProblemError("metrics need valid as arrays, not as an iterator")
         level = _Level(f"metric {name}", function, valid, None, table)
-        level.data, level.prefix = {}, levels["valid"].prefix.replace("batch/", "data/")
+        level.prefix = f"data/{'valid' if table is None else 'rows'}"
+        if table is None:
+            data.update({f"valid/{n}": engine_array(a, copy=copy) for n, a in zip(level.names, level.arrays)})
         one = _traced(level, lam, params, state, key, f"metric {name}")
         data.update(one.constants)
         extra.append((name, one.function))
@@ -201,7 +216,7 @@ def problem(
     parts = Parts(
         [(n, v, *pairs[n]) for n, v in zip(lam_leaves.names, arrays(lam_leaves))],
         list(zip(theta_leaves.names, arrays(theta_leaves), roles)),
-        data, [lowered["train"].function], [lowered["valid"].function], dtype, begun, extra, precision,
+        data, [lowered["train"].function], [lowered["valid"].function] if outer is not None else [], dtype, begun, extra, precision,
         streams=[level.stream.declared(name) for name, level in levels.items() if level.stream],
         **({} if table is None else {
             "tables": {f"rows/{n}": engine_array(a, copy=copy) for n, a in table.arrays.items()}, "rows": table.rows,

@@ -10,7 +10,7 @@ from torch import nn
 from .._build import engine_array
 from .._check import Reference
 from .._judged import trace_for
-from .._problem import Leaves, Parts, Problem, bounds_of
+from .._problem import Leaves, Parts, Problem, bounds_of, without_rows_to_judge_by
 from .._rows import divided
 from .._stream import Stream, is_stream
 from ..errors import DataError, ProblemError, ShapeError
@@ -270,35 +270,56 @@ def problem(
     `hyper` is a module whose parameters are λ. `inner(out, batch, hyper, params)` is the training loss of the model's output on a batch, and
     `outer(out, batch)` the loss that λ is judged by; `params` are the model's parameters by name. Data are tuples of tensors, datasets, or
     loaders, of which one batch is read for each step; the model is called with the first tensor of a batch, or as `forward(model, batch)`
-    says. The inner loss sees the model in training mode, with dropout and batch statistics; the outer one in evaluation mode. Running
+    says. With `outer=None`, λ is judged by the evidence, the marginal likelihood of the training rows, and the method is `evidence`: the inner
+    loss has a normalised prior, and its temperature is 1 for a sum over rows, 1/n for a mean over n rows.
+
+    The inner loss sees the model in training mode, with dropout and batch statistics; the outer one in evaluation mode. Running
     statistics are carried. Parameters of the model that do not require a gradient stay as they are; those of `hyper` that do not are constants.
 
     With `split=bilevel.Split(…)`, the rows of `train` are divided, and `outer` sees the validation rows; or `held_out`, as a fraction of the
     rows of `valid` or as data, and `test` are given beside `valid`. Held-out rows guard runs, and test rows are for `baselines`. If `outer`
     returns one number for each row, its mean is the loss, and standard errors are over rows.
 
-    With `copy=False`, tensors of floats are used where they are: do not change them while the problem lives.
+    `check=False` leaves out the comparison with PyTorch. With `copy=False`, tensors of floats are used in place: do not change them while the
+    problem lives.
+
+    One weight decay for a whole model::
+
+        class Decay(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.log = nn.Parameter(torch.tensor(-6.0))
+
+        problem = bilevel.torch.problem(
+            model, Decay(),
+            lambda out, batch, hyper, params: F.cross_entropy(out, batch[1]) + hyper.log.exp() * sum((p**2).sum() for p in params.values()),
+            lambda out, batch: F.cross_entropy(out, batch[1]), train=(x, y), valid=(x_new, y_new), batch_size=64)
     """
+    if outer is None:
+        without_rows_to_judge_by(valid=valid, split=split, held_out=held_out, test=test)
     modules = _Modules(model, hyper, forward or first_of_batch)
     table = table_of(train, valid, held_out, test, split) if (split, held_out, test) != (None, None, None) else None
-    if table is None and valid is None:
+    if outer is not None and table is None and valid is None:
         raise ProblemError("the data that λ is judged by are missing: give valid=…, or split=…")
-    given = [data if is_stream(data) else tensors(data, name) for data, name in ((train, "train"), (valid, "valid"))] if table is None else [
-        [torch.from_numpy(a) for a in table.of(part)] for part in ("train", "validation")]
-    levels = {
-        "inner": _Level("train", modules, inner, given[0], batch_size, train_mode, table, copy),
-        "outer": _Level("valid", modules, outer, given[1], None, False, table, copy),
-    }
+
+    def given(data, name, part):
+        if table is not None:
+            return [torch.from_numpy(a) for a in table.of(part)]
+        return data if is_stream(data) else tensors(data, name)
+
+    levels = {"inner": _Level("train", modules, inner, given(train, "train", "train"), batch_size, train_mode, table, copy)}
+    if outer is not None:
+        levels["outer"] = _Level("valid", modules, outer, given(valid, "valid", "validation"), None, False, table, copy)
     modules.carry(levels["inner"].program)
-    data, functions = {}, []
-    for level in levels.values():
-        functions.append([level.lower()])
+    data, functions = {}, {"inner": [], "outer": []}
+    for name, level in levels.items():
+        functions[name].append(level.lower())
         data.update(level.data)
     arrays, starts = modules.arrays({**modules.theta, **modules.statistics}), modules.arrays(modules.lam)
     pairs = bounds_of(bounds, list(starts))
     parts = Parts(
         [(n, v, *pairs[n]) for n, v in starts.items()], [(n, v, modules.role(n)) for n, v in arrays.items()],
-        data, *functions, modules.dtype, precision=precision,
+        data, *functions.values(), modules.dtype, precision=precision,
         streams=[level.stream.declared(level.name) for level in levels.values() if level.stream], **({} if table is None else {
             "tables": {f"rows/{n}": engine_array(a, copy=copy) for n, a in table.arrays.items()}, "rows": table.rows,
             "traced": {name: {level.count} for name, level in levels.items()},
