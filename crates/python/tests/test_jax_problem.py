@@ -296,6 +296,23 @@ def test_losses_of_the_wrong_kind_are_refused():
     refused(UnsupportedError, "complex|not supported", inner=lambda lam, p, b: jnp.abs(p["first"]["w"] * 1j).sum())
 
 
+def test_a_side_effect_that_changes_the_loss_is_found_by_the_check():
+    calls = []
+
+    def counting(lam, p, b):
+        calls.append(None)
+        return inner(lam, p, b) * len(calls)
+
+    refused(CheckError, "the inner loss as traced differs from the original: its value", inner=counting)
+
+
+def test_wrong_shapes_are_refused_with_the_line():
+    transposed = {**VALID, "x": VALID["x"].T}
+    with pytest.raises((TypeError, ValueError)) as caught:
+        bl.jax.problem(inner, outer, LAM, start(), train=TRAIN, valid=transposed)
+    assert any(entry.name == "network" for entry in caught.traceback)
+
+
 def test_a_loss_that_is_lowered_wrongly_is_found_by_the_check(monkeypatch):
     from bilevel.jax import _walk
 

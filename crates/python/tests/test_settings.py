@@ -7,7 +7,7 @@ import sys
 import bilevel as bl
 import numpy as np
 import pytest
-from bilevel.errors import DataError, ProblemError, SettingError, ShapeError, UnsupportedError
+from bilevel.errors import CheckError, DataError, ProblemError, SettingError, ShapeError, UnsupportedError
 
 
 def ridge(dtype="f64", **more):
@@ -94,6 +94,20 @@ def test_bad_data_and_losses_are_refused():
         bl.problem(one, {"w": np.zeros(3)}, data={"x": np.array([1 << 40])}, inner=loss, outer=loss)
     with pytest.raises(ProblemError, match="nothing to train"):
         bl.problem(one, {"w": np.zeros(3)}, inner=lambda s, l, t: l["l"] * 2, outer=lambda s, l, t: t["w"].sum())
+
+
+def test_mistakes_in_a_loss_name_its_line():
+    one, w = {"l": np.zeros(())}, {"w": np.zeros(3)}
+    with pytest.raises(ShapeError, match=r"test_settings\.py:\d+"):
+        bl.problem(one, w, data={"x": np.ones(4)}, inner=lambda s, l, t: (t["w"] * s.x).sum(), outer=lambda s, l, t: t["w"].sum())
+    calls = []
+
+    def counting(s, l, t):
+        calls.append(None)
+        return ((t["w"] - l["l"]) ** 2).sum() * len(calls)
+
+    with pytest.raises(CheckError, match=r"inner loss at .*test_settings\.py:\d+.* another one when it is called again"):
+        bl.problem(one, w, inner=counting, outer=lambda s, l, t: t["w"].sum())
 
 
 def test_functions_and_arrays_of_numpy_meet_tensors():
@@ -221,9 +235,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a sh
 import numpy as np, bilevel as bl
 problem = bl.problem({"l": np.zeros(())}, {"w": np.zeros(400)}, inner=lambda s, l, t: ((t["w"] - l["l"]) ** 2).sum(),
                      outer=lambda s, l, t: ((t["w"] - 1) ** 2).sum())
-threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def interrupt(row):  # in an iteration after the third, whatever the speed of the machine
+    if row["iteration"] == 3:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
-    problem.run("rmd", iterations=10**9, step=0.001, steps=100)
+    problem.run("rmd", iterations=10**9, step=0.001, steps=100, callback=interrupt)
 except KeyboardInterrupt:
     run = problem.last_run
     assert run.iterations and np.isfinite(run.lam["l"]), run

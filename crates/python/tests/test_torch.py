@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from bilevel._check import difference
-from bilevel.errors import DataError, ProblemError, UnsupportedError
+from bilevel.errors import CheckError, DataError, ProblemError, UnsupportedError
 from torch import nn
 from torch.nn import functional as F
 from torch_reference import Applied, Supervised, differences, perturbed, traced
@@ -429,6 +429,18 @@ def test_an_index_out_of_range_names_the_line():
         problem.train(step=0.1, steps=2)
     with pytest.raises(DataError, match=r"test_torch\.py:\d+ \(forward\)"):
         problem.hypergradient("rmd", step=0.1, steps=2)
+
+
+def test_a_side_effect_that_changes_the_loss_is_found_by_the_check():
+    calls = []
+
+    def counting(out, batch, hyper, params):
+        calls.append(None)
+        return F.mse_loss(out, batch[1]) * len(calls) + hyper(params)
+
+    x, y, model = torch.randn(6, 3), torch.randn(6, 2), nn.Linear(3, 2)
+    with pytest.raises(CheckError, match="the inner loss as traced differs from the original: its value"):
+        bl.torch.problem(model, Decay(model), counting, lambda out, batch: F.mse_loss(out, batch[1]), train=(x, y), valid=(x, y))
 
 
 def test_an_if_on_values_names_the_line():

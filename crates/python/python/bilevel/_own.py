@@ -8,28 +8,36 @@ from ._lines import line_of
 from ._problem import Leaves, Parts, Problem, bounds_of
 from ._rows import Divided, row_count
 from ._tensor import Tensor
-from .errors import DataError, ProblemError
+from .errors import CheckError, DataError, ProblemError
 
 
 class Variable:
-    """How a leaf of λ or of the parameters starts, and its bounds."""
+    """The start and the bounds of a leaf of λ or of the parameters."""
 
     def __init__(self, start, low=None, high=None):
         self.start, self.low, self.high = np.asarray(start, float), low, high
 
 
 def full(shape, value=0.0, low=None, high=None):
-    """A variable that starts at one number."""
+    """A variable of `bilevel.problem` that starts at one number, with bounds.
+
+    >>> made = bl.problem(
+    ...     {"l": bl.full((), 0.5, low=0.0)}, {"t": bl.full((2,))},
+    ...     inner=lambda s, lam, params: ((params["t"] - 1) ** 2).sum() + lam["l"] * (params["t"] ** 2).sum(),
+    ...     outer=lambda s, lam, params: ((params["t"] - 0.5) ** 2).sum())
+    >>> made
+    <bilevel.Problem: 1 hyperparameters, 2 parameters, f64>
+    """
     return Variable(np.full(shape, float(value)), low, high)
 
 
 def normal(shape, deviation=1.0, seed=0, low=None, high=None):
-    """A variable that starts at normal random numbers of this seed."""
+    """A variable of `bilevel.problem` that starts at normal random numbers with this standard deviation and seed."""
     return Variable(np.random.default_rng(seed).normal(size=shape) * deviation, low, high)
 
 
 class Scope:
-    """What a loss is given besides λ and the parameters: the data as attributes, minibatches and noise."""
+    """The first argument of a loss: the data as attributes, minibatches and noise."""
 
     def __init__(self, builder, ports, dtype):
         self._builder, self._ports, self._dtype = builder, ports, dtype
@@ -75,7 +83,15 @@ def problem(lam, params, *, inner, outer=None, data=None, batch_size=None, metri
     The arrays of `table` have rows that `split=bilevel.Split(…)` divides: the inner loss sees the rows to train on, and the outer one the
     validation rows. If the outer loss returns one number for each row, its mean is the loss, and standard errors are over rows.
 
-    Arrays that are read-only are used where they are. With `copy=False`, so are all others: do not change them while the problem lives.
+    Arrays that are read-only are used in place. With `copy=False`, so are all others: do not change them while the problem lives.
+
+    >>> x, y = np.arange(8.0).reshape(4, 2), np.ones(4)
+    >>> made = bl.problem(
+    ...     {"decay": np.zeros(2)}, {"w": np.zeros(2)}, data={"x": x, "y": y},
+    ...     inner=lambda s, lam, params: ((s.x @ params["w"] - s.y) ** 2).mean() + (bl.exp(lam["decay"]) * params["w"] ** 2).sum(),
+    ...     outer=lambda s, lam, params: ((s.x @ params["w"] - s.y) ** 2).mean())
+    >>> made.hypergradient("rmd", step=0.01, steps=10).value["decay"].shape
+    (2,)
     """
     lam, params = _variables(lam, "lam"), _variables(params, "params")
     arrays, divided = _arrays(data, copy), _arrays(table, copy)
@@ -133,6 +149,14 @@ class _Tracing:
 
     def traced(self, loss, name, batch, count):
         """The loss for so many rows of the table; `batch` has the numbers of rows in minibatches."""
+        found = self._once(loss, name, batch, count)
+        if self._once(loss, name, batch, count).dumps() != found.dumps():
+            raise CheckError(
+                f"the {name} loss at {line_of(loss)} is another one when it is called again; let it depend on its arguments alone, and on "
+                "nothing that it changes")
+        return found
+
+    def _once(self, loss, name, batch, count):
         builder = Builder(f"{name} {count} const" if self.table else f"{name} const")
         builder.graph.set_line(line_of(loss))
         ports = {}
