@@ -1,15 +1,18 @@
 """The Python programs of README and of the guide run, and the stubs name what the module has."""
 
 import ast
+import doctest
 import importlib.util
+import inspect
 import pathlib
 import re
 
 import bilevel
 import numpy as np
 import pytest
-from bilevel import _bilevel
-from bilevel._check import difference
+from bilevel import _bilevel, _results
+from bilevel._check import CheckReport, Row, difference
+from bilevel._ranks import Ranks
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -94,3 +97,58 @@ def test_the_functions_of_methods_are_up_to_date():
     spec.loader.exec_module(module)
     assert pathlib.Path(bilevel.__file__).with_name("_methods.py").read_text(encoding="utf-8") == module.written(), (
         "run crates/python/generate.py")
+
+
+def public():
+    """Every public name: those that modules export, and the members of the classes among them and of results."""
+    modules = [bilevel, bilevel.nn, bilevel.errors]
+    modules += [getattr(bilevel, name) for name in ("jax", "torch") if importlib.util.find_spec(name)]
+    found = {}
+    for module in modules:
+        exported = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+        found |= {f"{module.__name__}.{name}": getattr(module, name) for name in exported if name not in ("__version__", "jax", "torch")}
+    found |= {f"{module.__name__}": module for module in modules}
+    results = [_results.Hypergradient, _results.Trained, _results.Baselines, _results.Comparison, _results.Advice, CheckReport, Row, Ranks]
+    found |= {f"{one.__module__}.{one.__name__}": one for one in [*results, type(bilevel.methods)]}
+    for name, one in list(found.items()):
+        if inspect.isclass(one):
+            for owner in one.__mro__:
+                if owner.__module__.startswith("bilevel"):
+                    members = {m: v for m, v in vars(owner).items() if not m.startswith("_")}
+                    kinds = (property, staticmethod, classmethod)
+                    found |= {f"{name}.{m}": v for m, v in members.items() if callable(v) or isinstance(v, kinds)}
+    return found
+
+
+def test_every_public_name_has_a_docstring():
+    found = public()
+    assert len(found) > 150
+    assert "bilevel._run.Run.metrics" in found or "bilevel.Run.metrics" in found
+    lacks = [name for name, one in found.items() if len((getattr(one, "__doc__", None) or "").strip()) < 10]
+    assert not lacks, lacks
+
+
+def ridge(**more):
+    """A small problem for the examples of docstrings."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    rows = {"x": x, "y": x @ np.array([1.0, -1.0, 0.0]) + 0.1 * rng.normal(size=40)}
+    loss = lambda s, params: ((s.x @ params["w"] - s.y) ** 2).mean()  # noqa: E731
+    return bilevel.problem(
+        {"decay": np.full(3, -2.0)}, {"w": np.zeros(3)}, **(more or {"data": rows}), **({"table": rows} if more else {}),
+        inner=lambda s, lam, params: loss(s, params) + (bilevel.exp(lam["decay"]) * params["w"] ** 2).sum(),
+        outer=lambda s, lam, params: loss(s, params))
+
+
+@pytest.mark.parametrize("name", [
+    "_check", "_display", "_judged", "_own", "_problem", "_ranks", "_results", "_rows", "_run", "_settings", "_tensor", "nn"])
+def test_the_examples_of_docstrings_run(name):
+    module = importlib.import_module(f"bilevel.{name}")
+    given = {"bl": bilevel, "np": np, "problem": ridge(), "divided": ridge(split=bilevel.Split(0.5, 0.3, 0.1, 0.1))}
+    failed, _ = doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+
+
+def test_there_are_examples_in_docstrings():
+    examples = [one for one in public().values() if ">>> " in (getattr(one, "__doc__", None) or "")]
+    assert len(examples) >= 20

@@ -24,20 +24,23 @@ class Row:
 
     @property
     def passed(self):
+        """Whether the difference is at most the tolerance, or the quantity could not be compared."""
         return bool(self.note) or self.difference <= self.tolerance
 
 
 class CheckReport:
-    """What a check found, row by row."""
+    """The result of `Problem.check`, row by row."""
 
     def __init__(self, rows):
         self.rows = rows
 
     @property
     def passed(self):
+        """Whether every row passed."""
         return all(row.passed for row in self.rows)
 
     def raise_if_failed(self):
+        """Raises `CheckError` for the first row that differs by more than rounding."""
         for row in self.rows:
             if not row.passed:
                 raise CheckError(

@@ -28,7 +28,11 @@ class _Drawn:
 
 
 class Plot(_Drawn):
-    """Curves in one coordinate system: pairs of a name and points (x, y)."""
+    """Curves in one coordinate system, as SVG: pairs of a name and points (x, y).
+
+    >>> bl.Plot("A parabola", "x", "y", [("x²", [(x, x * x) for x in range(5)])]).svg[:4]
+    '<svg'
+    """
 
     def __init__(self, title, x, y, curves, logarithmic=False):
         drawn = [(name, [(float(a), float(b)) for a, b in points], None) for name, points in curves]
@@ -36,7 +40,11 @@ class Plot(_Drawn):
 
 
 class Pictures(_Drawn):
-    """Matrices side by side, by title, with one scale of colours."""
+    """Matrices side by side, as SVG, with one scale of colours: a dictionary of matrices by title.
+
+    >>> bl.Pictures("Two matrices", {"identity": np.eye(3), "ones": np.ones((3, 3))}).svg[:4]
+    '<svg'
+    """
 
     def __init__(self, title, panels):
         drawn = []
@@ -63,4 +71,5 @@ def text_table(header, rows):
 
 
 def short(number):
+    """A number in few digits, for a table."""
     return "—" if number is None else f"{number:.6g}"

@@ -1,4 +1,4 @@
-"""What a learned λ is worth on rows that no method has seen: losses row by row, baselines, folds and shrinkage."""
+"""The value of a learned λ on rows that no method has seen: losses row by row, baselines, folds and shrinkage."""
 
 import json
 
@@ -15,18 +15,30 @@ class Judged:
     """The methods of a problem whose rows are divided: with `split=…`, or with `held_out=…` or `test=…` beside `valid`."""
 
     def rows(self):
-        """The numbers of the rows to train on, to choose λ by, held out and to test with, by part."""
+        """The numbers of the rows to train on, to choose λ by, held out and to test with, by part.
+
+        >>> {part: len(rows) for part, rows in divided.rows().items()}
+        {'train': 20, 'validation': 12, 'held-out': 4, 'test': 4}
+        """
         return dict(zip(PARTS, _bilevel.rows(self._native())))
 
     def row_losses(self, part="test", lam=None, params=None, *, seed=0, device="cpu", threads=0):
-        """The outer loss on the rows of a part: one number for each row, or for each block of rows if the loss is one number."""
+        """The outer loss on the rows of a part: one number for each row, or for each block of rows if the loss is one number.
+
+        >>> divided.row_losses("test").shape
+        (4,)
+        """
         return np.array(_bilevel.row_losses(
             self._native(), part, self._given(self._lambda, lam, "lam"), self._given_theta(params), seed, device, threads))
 
     def baselines(self, lam, *, seed=0, device="cpu", threads=0, **settings):
         """Compares λ with one tuned value for each leaf, and with none, on test rows; on held-out rows, if there are no others.
 
-        Each is trained anew by the inner loop that is given, from where the parameters start; with test rows, on all other rows too.
+        Each is trained anew by the inner loop that is given, from the start of the parameters; with test rows, on all other rows too.
+
+        >>> run = divided.run("rmd", step=0.1, steps=20, rate=0.1, iterations=3)
+        >>> divided.baselines(run, step=0.1, steps=20).part
+        'test'
         """
         lam = getattr(lam, "lam", lam)
         rows = self._divided("compare with baselines")
@@ -38,7 +50,11 @@ class Judged:
         return Baselines(json.loads(found), wins, sentence)
 
     def folded(self, count, *, held_out=0.0, seed=0):
-        """The problem on this many folds at once: one training for each, and λ judged by all; a share of each fold is held out."""
+        """The problem on this many folds at once: one training for each, and λ judged by all. A share of each fold may be held out.
+
+        >>> divided.folded(4).sizes
+        (3, 12)
+        """
         rows = self._divided("divide into folds")
         self._trace_for(*fold_counts(rows, count, held_out))
         return self._derived(_bilevel.folded(self._native(), count, held_out, seed))
@@ -46,7 +62,7 @@ class Judged:
     def on_all_rows(self):
         """The problem with all rows that have labels for training: for the last training, with the λ that was found.
 
-        Its outer loss is that of the training rows. A penalty beside a mean over more rows is to be smaller by the ratio of their numbers.
+        Its outer loss is that of the training rows. Reduce a penalty beside a mean over rows by the ratio of their numbers.
         """
         rows = self._divided("train on all rows")
         whole = sum(len(part) for part in rows[:3])

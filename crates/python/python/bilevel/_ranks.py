@@ -9,7 +9,7 @@ from .errors import Error
 
 
 class Ranks:
-    """This process among those of a launch: `rank` is its number, from 0, and `size` how many there are."""
+    """This process among those of a launch: `rank` is its number, from 0, and `size` the number of processes."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size
@@ -28,6 +28,10 @@ def ranks():
 
     Without a launcher there is one rank, and nothing changes. All ranks give the same runs in the same order. An exception on one rank
     ends the others. A process joins ranks once, so all runs on them go into one `with`.
+
+    >>> with bl.ranks() as ranks:
+    ...     print(ranks.size)
+    1
     """
     global _JOINED
     if _JOINED is not None and _JOINED.size > 1:

@@ -1,4 +1,4 @@
-"""What calls return: immutable values with a one-line form, and a table or picture for notebooks."""
+"""The results of calls: immutable values with a one-line form, and a table or picture for notebooks."""
 
 import html
 from dataclasses import dataclass
@@ -9,7 +9,12 @@ from ._display import Plot, short, table, text_table
 
 @dataclass(frozen=True, repr=False)
 class Hypergradient:
-    """The derivative of the outer loss by λ, as one method estimates it."""
+    """The derivative of the outer loss by λ, as one method estimates it: the result of `Problem.hypergradient`.
+
+    >>> found = problem.hypergradient("rmd", step=0.1, steps=20)
+    >>> found.value["decay"].shape, found.standard_error, found.oracles["inner_gradients"]
+    ((3,), None, 20)
+    """
 
     method: str
     #: In the structure of λ.
@@ -39,7 +44,11 @@ class Hypergradient:
 
 @dataclass(frozen=True, repr=False)
 class Trained:
-    """What training alone leaves behind."""
+    """The result of training alone, by `Problem.train`.
+
+    >>> [step for step, loss in problem.train(step=0.1, steps=20, record_every=10).losses]
+    [10, 20]
+    """
 
     params: Any
     inner_loss: float
@@ -52,12 +61,12 @@ class Trained:
         return f"<bilevel.Trained: inner loss {short(self.inner_loss)}, outer loss {short(self.outer_loss)}>"
 
     def plot(self):
-        """The recorded losses."""
+        """A picture of the recorded losses."""
         return Plot("Training", "step", "inner loss", [("", self.losses)])
 
 
 class Baselines:
-    """A learned λ beside one tuned value and none, by the loss on rows that no method has seen."""
+    """A learned λ beside one tuned value and none, by the loss on rows that no method has seen: the result of `Problem.baselines`."""
 
     def __init__(self, found, wins, sentence):
         #: Of the rows: test, held-out or validation.
@@ -83,13 +92,18 @@ class Baselines:
 
 
 class Comparison:
-    """Runs of several methods, by name."""
+    """Runs of several methods, by name: the result of `Problem.compare`.
+
+    >>> compared = problem.compare(["rmd", "ift-cg"], seeds=2, step=0.1, steps=20, rate=0.1, iterations=3)
+    >>> sorted((name, len(runs)) for name, runs in compared.runs.items())
+    [('ift-cg', 2), ('rmd', 2)]
+    """
 
     def __init__(self, runs):
         self.runs = runs
 
     def rows(self):
-        """For each method: the mean and the spread of the last outer loss, and the mean time."""
+        """For each method, the best first: its name, mean and standard deviation of the last outer loss, mean seconds, and the reason of its end."""
         found = []
         for name, runs in self.runs.items():
             losses = [run.outer_loss for run in runs if run.outer_loss is not None]
@@ -110,7 +124,7 @@ class Comparison:
         return table(self.HEADER, self._cells())
 
     def plot(self):
-        """The outer losses of all runs."""
+        """A picture of the outer losses of all runs."""
         curves = []
         for name, runs in self.runs.items():
             for i, run in enumerate(runs):
@@ -119,7 +133,10 @@ class Comparison:
 
 
 class Advice:
-    """Which methods to try first."""
+    """The applicable methods, ranked by their expected error and price: the result of `Problem.advise`.
+
+    >>> run = problem.run(**{**problem.advise(step=0.1, steps=20).best, "iterations": 2})
+    """
 
     def __init__(self, found):
         self.situation, self.ranked, self.refused = found["situation"], found["ranked"], dict(found["refused"])

@@ -26,7 +26,14 @@ def _end_all():
 
 
 class Run:
-    """A run: watched while it goes on, and afterwards λ, the parameters and the numbers of every iteration."""
+    """A run of the outer loop, made by `Problem.run`: in progress, or with its results.
+
+    >>> run = problem.run("rmd", step=0.1, steps=20, rate=0.1, iterations=5, blocking=False)
+    >>> run.wait()
+    True
+    >>> len(run.iterations), sorted(run.lam)
+    (5, ['decay'])
+    """
 
     def __init__(self, native, problem, method, planned, title):
         self._native, self._problem, self.method, self._planned, self.title = native, problem, method, planned, title
@@ -47,6 +54,7 @@ class Run:
 
     @property
     def is_running(self):
+        """Whether the run is still going on, or paused."""
         return self._ended is None and not self._native.wait(0, 0.0)
 
     def pause(self):
@@ -54,11 +62,14 @@ class Run:
         self._native.pause()
 
     def resume(self):
-        """Goes on after a pause."""
+        """Continues after a pause."""
         self._native.resume()
 
     def abort(self, wait=True):
-        """Ends the run within a fraction of a second; the last good state stays."""
+        """Ends the run within a fraction of a second, and keeps its last good state.
+
+        With `wait=False` it returns at once, before the run has ended.
+        """
         self._native.abort()
         if wait:
             self.wait()
@@ -122,7 +133,7 @@ class Run:
 
     @property
     def iterations(self):
-        """The numbers of every iteration, as dictionaries."""
+        """The numbers of every iteration so far, as dictionaries: `iteration`, `outer_loss`, `inner_loss`, norms, diagnostics and metrics."""
         self._read()
         return list(self._rows)
 
@@ -133,12 +144,12 @@ class Run:
 
     @property
     def params(self):
-        """The parameters that go with it."""
+        """The parameters that go with λ, in the structure they were given."""
         return self._problem._theta.tree(self._outcome()[1])
 
     @property
     def reason(self):
-        """Why the run ended, in words."""
+        """The reason why the run ended, in words."""
         return self._outcome()[2]["reason"]
 
     @property
@@ -148,6 +159,7 @@ class Run:
 
     @property
     def metrics(self):
+        """The metrics of the problem at the returned λ and parameters, by name."""
         return self._outcome()[2]["metrics"]
 
     @property
@@ -158,11 +170,12 @@ class Run:
 
     @property
     def seconds(self):
+        """The time the run took, that before a resumption included."""
         return self._outcome()[2]["seconds"]
 
     @property
     def summary(self):
-        """All numbers of the outcome."""
+        """All numbers of the result, as a dictionary."""
         return dict(self._outcome()[2])
 
     def state_dict(self):
@@ -172,18 +185,18 @@ class Run:
         return self._problem.state_dict(self)
 
     def raise_if_failed(self):
-        """Raises `DivergenceError` if numbers ran away."""
+        """Raises `DivergenceError` if the run diverged; returns the run otherwise."""
         if self._outcome()[2]["failed"]:
             raise DivergenceError(self.reason)
         return self
 
     def plot(self):
-        """The losses of every iteration."""
+        """A picture of the losses of every iteration."""
         curves = [(name, [(r["iteration"], r[key]) for r in self.iterations]) for name, key in (("outer loss", "outer_loss"), ("inner loss", "inner_loss"))]
         return Plot(self.title, "outer iteration", "loss", curves)
 
     def report(self, path=None):
-        """The page about the run, as HTML; written to a file if one is given."""
+        """The report of the run as an HTML page; also written to `path`, if it is given."""
         self._outcome()
         page = self._native.page(self.title)
         if path is not None:

@@ -13,7 +13,19 @@ from .errors import ProblemError, ShapeError, UnsupportedError
 
 
 class Tensor:
-    """A symbolic array with NumPy's operators; comparisons are masks of 0 and 1."""
+    """A symbolic array with NumPy's operators and methods; comparisons are masks of 0 and 1.
+
+    Losses of `bilevel.problem` are given tensors and return one. A tensor has a type and a shape but no values: use `bilevel.where` in place
+    of `if`, and functions such as `bilevel.exp` in place of NumPy's.
+
+    >>> seen = []
+    >>> def inner(s, lam, params):
+    ...     seen.append(params["w"][:2] @ s.x)
+    ...     return ((params["w"] - lam["w"]) ** 2).sum()
+    >>> made = bl.problem({"w": np.zeros(3)}, {"w": np.zeros(3)}, data={"x": np.ones((2, 5))}, inner=inner, outer=lambda s, lam, params: params["w"].max())
+    >>> seen[0]
+    <bilevel tensor f64[5]>
+    """
 
     def __init__(self, native, builder):
         self._native, self._builder = native, builder
@@ -22,22 +34,27 @@ class Tensor:
 
     @property
     def shape(self):
+        """The lengths of the axes, as a tuple."""
         return tuple(self._native.shape)
 
     @property
     def dtype(self):
+        """The type of the elements: f32, f64 or i32."""
         return self._native.dtype
 
     @property
     def ndim(self):
+        """The number of axes."""
         return len(self._native.shape)
 
     @property
     def size(self):
+        """The number of elements."""
         return int(np.prod(self.shape, dtype=int))
 
     @property
     def T(self):
+        """The tensor with its axes in opposite order."""
         return self.transpose()
 
     def __len__(self):
@@ -159,6 +176,7 @@ class Tensor:
     # Shapes.
 
     def reshape(self, *shape):
+        """The same elements in another shape, of which one length may be −1."""
         shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else list(shape)
         if shape.count(-1) == 1:
             rest = int(np.prod([n for n in shape if n != -1], dtype=int))
@@ -166,6 +184,7 @@ class Tensor:
         return self._new(self._native.reshape(shape))
 
     def transpose(self, *axes):
+        """The axes in this order; in opposite order if none is given."""
         axes = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self._new(self._native.transpose(list(axes) or list(reversed(range(self.ndim)))))
 
@@ -186,22 +205,28 @@ class Tensor:
         return y.reshape([1 if i in axes else n for i, n in enumerate(self.shape)]) if keepdims else y
 
     def sum(self, axis=None, keepdims=False):
+        """The sum over an axis, several or all."""
         return self._reduced(axis, keepdims, lambda x, axes: x.sum(axes))
 
     def max(self, axis=None, keepdims=False):
+        """The largest element along an axis, several or all; its derivative goes to the first if several are largest."""
         return self._reduced(axis, keepdims, lambda x, axes: x.max(axes))
 
     def min(self, axis=None, keepdims=False):
+        """The smallest element along an axis, several or all."""
         return self._reduced(axis, keepdims, lambda x, axes: x.unary("neg").max(axes).unary("neg"))
 
     def mean(self, axis=None, keepdims=False):
+        """The mean over an axis, several or all."""
         count = int(np.prod([self.shape[i] for i in self._axes(axis)], dtype=int))
         return self.sum(axis, keepdims) * (1.0 / count)
 
     def var(self, axis=None, keepdims=False):
+        """The variance over an axis, several or all: the mean square of the deviations from the mean."""
         return ((self - self.mean(axis, True)) ** 2).mean(axis, keepdims)
 
     def argmax(self, axis):
+        """The index of the largest element along an axis, as integers without a derivative."""
         return self._new(self._native.argmax(axis % self.ndim))
 
     def stop_gradient(self):
@@ -264,7 +289,7 @@ floor, sign = _unary("floor", "floor"), _unary("sign", "sign")
 
 
 def sigmoid(x):
-    """1/(1 + e⁻ˣ)"""
+    """1/(1 + e⁻ˣ), element by element."""
     return x._new(x._native.unary("sigmoid"))
 
 
@@ -282,7 +307,10 @@ def _native(like, value):
 
 
 def where(condition, then, otherwise):
-    """`then` where the condition is not 0, else `otherwise`."""
+    """`then` for elements whose condition is not 0, else `otherwise`: the `if` of a loss.
+
+    As in NumPy, both are computed, and so are their derivatives.
+    """
     like = _tensor(then, otherwise, condition)
     return like._new(_build.select(_native(like, condition), _native(like, then), _native(like, otherwise)))
 
@@ -300,7 +328,7 @@ def minimum(a, b):
 
 
 def concatenate(tensors, axis=0):
-    """Tensors one after the other."""
+    """Tensors one after the other along an axis."""
     like = _tensor(*tensors)
     natives = [_native(like, t) for t in tensors]
     return like._new(natives[0].concat(natives[1:], axis % len(natives[0].shape)))
@@ -318,7 +346,7 @@ def flip(x, axis=0):
 
 
 def matmul(a, b):
-    """The matrix product, with batches as NumPy has them."""
+    """The matrix product, as `@`: of vectors, matrices, and batches of matrices with equal leading axes."""
     like = _tensor(a, b)
     a, b = _build.same(_native(like, a), _native(like, b))
     if len(a.shape) == 0 or len(b.shape) == 0:

@@ -8,20 +8,22 @@ def _composite(name, *tensors, number=0.0):
 
 
 def cross_entropy(logits, labels):
-    """The mean of −log p(label), for logits [n, classes] and whole labels [n]."""
+    """The mean of −log p(label), for logits [n, classes] and integer labels [n]. Gauss-Newton methods recognise it."""
     return _composite("cross_entropy", logits, labels)
 
 
 def mse(x, y):
-    """mean (x − y)²"""
+    """The mean square of x − y."""
     return ((x - y) ** 2).mean()
 
 
 def softmax(x, axis=-1):
+    """exp(x), divided by its sum along an axis."""
     return _composite("softmax", x, number=axis % x.ndim)
 
 
 def log_softmax(x, axis=-1):
+    """The logarithm of `softmax`, without overflow."""
     return _composite("log_softmax", x, number=axis % x.ndim)
 
 
@@ -31,12 +33,12 @@ def relu(x):
 
 
 def gelu(x):
-    """x·Φ(x)"""
+    """x·Φ(x), with the distribution function Φ of the standard normal distribution."""
     return _composite("gelu", x)
 
 
 def layer_norm(x, gain, bias, eps=1e-5):
-    """(x − mean)/√(variance + eps)·gain + bias along the last axis."""
+    """(x − mean)/√(variance + eps)·gain + bias, with mean and variance along the last axis."""
     return _composite("layer_norm", x, gain, bias, number=eps)
 
 

@@ -11,7 +11,10 @@ def implicit(inner, params, *, train=None, method="ift-cg", **settings):
     """A function from λ to trained parameters that JAX can differentiate.
 
     `solve = implicit(inner, params0, train=…, step=0.1, steps=1000)` trains by the inner loss; `jax.grad(lambda lam: f(solve(lam)))(lam)` is the
-    derivative of f at the parameters where training ends, by this method.
+    derivative of f at the end of training, by this method. `train` is given to `inner` as its last argument::
+
+        solve = bilevel.jax.implicit(inner, {"w": np.zeros(5)}, train=data, step=0.1, steps=1000)
+        slope = jax.grad(lambda lam: jnp.sum((solve(lam)["w"] - target) ** 2))(lam)
     """
     made = {}
 

@@ -7,7 +7,13 @@ class Hypergradient(torch.autograd.Function):
     """The outer loss after training, whose gradient by λ is a method's hypergradient.
 
     `Hypergradient.of(problem, hyper, "rmd", steps=20)` is a tensor; its `backward()` fills the gradients of the parameters of `hyper`, and any
-    optimizer of PyTorch can take the step.
+    optimizer of PyTorch can take the step::
+
+        step = torch.optim.Adam(hyper.parameters())
+        for _ in range(100):
+            step.zero_grad()
+            bilevel.torch.Hypergradient.of(problem, hyper, "rmd", steps=20).backward()
+            step.step()
     """
 
     @staticmethod
@@ -17,6 +23,7 @@ class Hypergradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, problem, settings, *lam):
+        """The outer loss after training at this λ; its derivative is kept for `backward`."""
         names = problem._lambda.names
         found = problem.hypergradient(lam=dict(zip(names, lam, strict=True)), **settings)
         ctx.save_for_backward(*(found.value[name].to(leaf) for name, leaf in zip(names, lam, strict=True)))
@@ -25,4 +32,5 @@ class Hypergradient(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, slope):
+        """The derivative by each leaf of λ."""
         return None, None, *(slope * value for value in ctx.saved_tensors)
