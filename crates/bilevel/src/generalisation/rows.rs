@@ -55,6 +55,9 @@ pub struct Rows {
     validation: Vec<usize>,
     held_out: Vec<usize>,
     test: Vec<usize>,
+    /// The number of rows that were divided, if these were drawn from so many.
+    #[serde(skip)]
+    drawn_from: Option<usize>,
 }
 
 impl Rows {
@@ -72,6 +75,11 @@ impl Rows {
     /// The same with these test rows.
     pub fn with_test(self, rows: impl IntoIterator<Item = usize>) -> Self {
         Rows { test: rows.into_iter().collect(), ..self }
+    }
+
+    /// The same, drawn from so many rows: tables of another length are refused.
+    pub(crate) fn drawn_from(self, count: usize) -> Self {
+        Rows { drawn_from: Some(count), ..self }
     }
 
     /// The rows of a part.
@@ -106,7 +114,7 @@ impl Rows {
     /// All rows that have labels are for training: validation and held-out rows too. The test rows stay.
     pub fn all_for_training(&self) -> Self {
         let train = [&self.train[..], &self.validation, &self.held_out].concat();
-        Rows { train, test: self.test.clone(), ..Rows::default() }
+        Rows { train, test: self.test.clone(), drawn_from: self.drawn_from, ..Rows::default() }
     }
 
     /// K parts of all rows with labels, each once the validation rows of a training on the others. Rows are shuffled by a seed first.
@@ -130,8 +138,13 @@ impl Rows {
         Ok((0..count).map(one).collect())
     }
 
-    /// Refuses rows that a table of this many does not have, rows in two parts, and a split without rows to train on.
+    /// Refuses rows that a table of this many does not have, rows in two parts, a split of another number of rows, and
+    /// one without rows to train on.
     pub fn check(&self, count: usize) -> Result<()> {
+        if let Some(divided) = self.drawn_from.filter(|divided| *divided != count) {
+            let reason = format!("divides {divided} rows, but there are {count}; divide as many rows as the table has");
+            return Err(Error::Data { what: "the split".into(), reason });
+        }
         let mut part_of = vec![None; count];
         for part in Part::ALL {
             for &row in self.of(part) {

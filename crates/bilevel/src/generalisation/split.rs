@@ -78,7 +78,7 @@ impl Split {
             from += part;
             order[from - part..from].to_vec()
         });
-        Ok(in_order(parts))
+        Ok(in_order(parts, count))
     }
 
     /// The same with every label in every part as often as among all rows, up to one row.
@@ -99,7 +99,7 @@ impl Split {
             });
             taken
         });
-        Ok(in_order(parts))
+        Ok(in_order(parts, labels.len()))
     }
 
     /// The same with all rows of a group, a patient or a day, in one part: counts are met up to the size of a group.
@@ -126,7 +126,7 @@ impl Split {
                 parts[part].extend(&members[group]);
             }
         }
-        Ok(in_order(parts))
+        Ok(in_order(parts, groups.len()))
     }
 
     /// Rows of each part, of this many.
@@ -171,10 +171,10 @@ impl Split {
 }
 
 /// Parts with their rows sorted, so that neighbours stay near each other.
-fn in_order(parts: [Vec<usize>; 4]) -> Rows {
+fn in_order(parts: [Vec<usize>; 4], count: usize) -> Rows {
     let [train, validation, held_out, test] = parts.map(|mut part| {
         part.sort_unstable();
         part
     });
-    Rows::given(train, validation).with_held_out(held_out).with_test(test)
+    Rows::given(train, validation).with_held_out(held_out).with_test(test).drawn_from(count)
 }

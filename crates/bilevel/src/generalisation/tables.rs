@@ -59,7 +59,7 @@ impl RowTable {
             folds => folds.iter().try_for_each(|fold| fold.check(count)),
         };
         match self.array.shape().first() {
-            Some(&count) => check(count).map_err(|error| match error {
+            Some(&count) => check(count).and_then(|()| self.check_numbers(count)).map_err(|error| match error {
                 Error::Data { what, reason } => {
                     Error::Data { what: format!("the table '{}': {what}", self.name), reason }
                 }
@@ -68,6 +68,26 @@ impl RowTable {
             None => Err(Error::Data {
                 what: format!("the table '{}'", self.name),
                 reason: "has no rows of one shape and type".into(),
+            }),
+        }
+    }
+
+    /// Refuses a NaN in a row of any part; rows of no part may have some.
+    fn check_numbers(&self, count: usize) -> Result<()> {
+        fn first<T>(all: &[T], is_nan: impl Fn(&T) -> bool, width: usize, rows: &[usize]) -> Option<usize> {
+            rows.iter().copied().find(|row| all[row * width..(row + 1) * width].iter().any(&is_nan))
+        }
+        let width = self.array.len() / count.max(1);
+        let damaged = |rows: &[usize]| match self.array.data() {
+            Data::F32(all) => first(all, |v| v.is_nan(), width, rows),
+            Data::F64(all) => first(all, |v| v.is_nan(), width, rows),
+            Data::I32(_) => None,
+        };
+        match self.all_parts().find_map(|(part, _, rows)| Some((part, damaged(rows.of(part))?))) {
+            None => Ok(()),
+            Some((part, row)) => Err(Error::Data {
+                what: format!("row {row}, a {part} row,"),
+                reason: "has a NaN; replace it, or leave the row out of every part".into(),
             }),
         }
     }
@@ -134,6 +154,35 @@ impl AnyProblem {
             Part::Test => table.rows.of(part).len(),
             _ => table.folds.iter().chain([&table.rows]).map(|rows| rows.of(part).len()).sum(),
         }
+    }
+
+    /// The number of rows that the tables have, whether they belong to a part or not; 0 if there are no tables.
+    pub fn table_rows(&self) -> usize {
+        self.tables.first().and_then(|table| table.array.shape().first()).copied().unwrap_or(0)
+    }
+
+    /// The label of each row of the tables: those of the only table that has one whole number for each row.
+    ///
+    /// ```
+    /// use bilevel::splits::Rows;
+    /// use bilevel::{Array, Leaf, Problem, Variable};
+    /// let rows = Rows::given(0..2, 2..4);
+    /// let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .table("x", Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0])?, &rows)
+    ///     .table("class", Array::from_i32([4], vec![0, 1, 0, 1])?, &rows)
+    ///     .inner(|s, l, t| (s.data("x") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+    ///     .outer(|s, _, t| (s.data("x") - t.0).square().mean_all())
+    ///     .build()?;
+    /// assert_eq!((problem.table_rows(), problem.labels()), (4, Some(vec![0, 1, 0, 1])));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn labels(&self) -> Option<Vec<i32>> {
+        let whole = |table: &RowTable| match table.array.data() {
+            Data::I32(labels) if table.array.shape().len() == 1 => Some(labels.to_vec()),
+            _ => None,
+        };
+        let mut found = self.tables.iter().filter_map(whole);
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// The same problem with its tables divided otherwise.

@@ -103,6 +103,61 @@ fn impossible_splits_are_refused_in_words() {
     assert!(error.contains("has no test rows"), "{error}");
 }
 
+/// The error of a problem on the mean of four numbers, divided so.
+fn refused(y: [f64; 4], rows: &Rows) -> String {
+    let problem = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+        .table("y", Array::from_f64([4], y.to_vec()).unwrap(), rows)
+        .inner(|s, l, t| (s.data("y") - t.0).square().mean_all() + l.0.exp() * t.0.square())
+        .outer(|s, _, t| (s.data("y") - t.0).square().mean_all())
+        .build();
+    problem.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn divisions_that_do_not_fit_the_rows_are_refused_with_the_row_or_the_number() {
+    let y = [1.0, 2.0, 3.0, 4.0];
+    let fractions = Split { train: 0.7.into(), validation: 0.5.into(), held_out: 0.into(), ..Split::default() };
+    assert_eq!(fractions.rows(10).unwrap_err().to_string(), "the split needs 12 of 10 rows; make a part smaller");
+    for (rows, said) in [
+        (
+            Rows::given([0, 1], [4]),
+            "the table 'y': row 4 of a split does not exist: the table has 4 rows, counted from 0",
+        ),
+        (Rows::given([0, 0], [1]), "the table 'y': row 0 of a split is a training row twice"),
+        (Rows::given([0, 1], [1]), "the table 'y': row 1 of a split is a training row and a validation row"),
+        (Rows::given([], [1]), "the table 'y': the split has no rows to train on"),
+        (
+            Split::default().grouped(&["a", "a", "b", "b", "c", "c"]).unwrap(),
+            "the table 'y': the split divides 6 rows, but there are 4; divide as many rows as the table has",
+        ),
+        (
+            Split::default().stratified(&[0, 1]).unwrap(),
+            "the table 'y': the split divides 2 rows, but there are 4; divide as many rows as the table has",
+        ),
+    ] {
+        assert_eq!(refused(y, &rows), said);
+    }
+    let rows = Rows::given(0..2, 2..4);
+    for share in [1.0, -0.1, f64::NAN] {
+        let error = rows.holding_out(share, 0).unwrap_err().to_string();
+        assert_eq!(error, format!("held_out.share is {share} but must be from 0 to below 1"));
+    }
+    for folds in [0, 1, 5] {
+        let error = rows.folds(folds, 0).unwrap_err().to_string();
+        assert_eq!(error, format!("folds is {folds} but must be at least 2, and at most the number of rows"));
+    }
+    assert_eq!(rows.holding_out(0.0, 0).unwrap(), rows);
+}
+
+#[test]
+fn a_row_with_a_nan_is_refused_unless_it_belongs_to_no_part() {
+    let y = [1.0, 2.0, f64::NAN, 4.0];
+    let said = refused(y, &Rows::given([0, 1], [2, 3]));
+    let expected = "the table 'y': row 2, a validation row, has a NaN; replace it, or leave the row out of every part";
+    assert_eq!(said, expected);
+    assert_eq!(refused(y, &Rows::given([0, 1], [3])), "");
+}
+
 /// A penalty for each of ten weights, with few noisy rows: λ overfits the validation rows.
 fn ridge(rows: &Rows, row_by_row: bool) -> Problem {
     let (count, width) = (120, 10);
