@@ -171,8 +171,10 @@ pub enum CliError {
 /// The library's complaint, with the keys and flags of the command.
 fn in_words(error: &bilevel::Error) -> String {
     match error {
-        // All other settings are checked before a method is prepared.
-        bilevel::Error::Setting { name, value, must } => format!("method.{name} is {value} but must be {must}"),
+        // All other settings are checked before a method is prepared, or have their table in their name.
+        bilevel::Error::Setting { name, value, must } if !name.contains('.') => {
+            format!("method.{name} is {value} but must be {must}")
+        }
         bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
             let free =
                 free.map_or(", more than there is in total".into(), |free| format!(" and {} are free", bytes(free)));

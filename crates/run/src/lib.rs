@@ -36,7 +36,7 @@ pub use recipe::Recipe;
 pub use registry::{KnownMeasure, KnownMethod, KnownOptimizer, KnownTask, Registry, meanings};
 pub use row::{Row, Verdict, row_table};
 pub(crate) use run::optimizers;
-pub use run::{Config, Device, LambdaLeaf};
+pub use run::{Config, Device, Division, LambdaLeaf};
 pub use settings::Settings;
 pub use study::{
     AnyMeasure, Done, Findings, Finished, FinishedRun, Item, LAMBDA_FILE, Measure, Place, Plan, Scale, Study,

@@ -1,5 +1,6 @@
 //! Configurations: nothing a person writes makes the parser panic, and every key there is has a meaning and survives.
 
+use bilevel::splits::Share;
 use bilevel_cli::config::entries::{Entry, parse, parse_set};
 use bilevel_cli::config::errors::ConfigError;
 use bilevel_cli::config::{Choices, resolve, schema, text};
@@ -221,7 +222,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
         ),
         (
             &["colour={a=1}"],
-            "--set colour={a=1}: there is no key 'colour'; there are seed, chains, threads, device, dtype, precision, data, task, start, method, inner, outer, held_out, checkpoint, metrics, about",
+            "--set colour={a=1}: there is no key 'colour'; there are seed, chains, threads, device, dtype, precision, data, task, start, method, inner, outer, split, held_out, checkpoint, metrics, about",
         ),
         (
             &["method.name=rmd", "method.storage={}"],
@@ -233,6 +234,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
             &["held_out.shrinkage=-0.5"],
             "--set held_out.shrinkage=-0.5: held_out.shrinkage is -0.5 but must be 0 or more",
         ),
+        (&["held_out.share=1"], "--set held_out.share=1: held_out.share is 1 but must be from 0 to below 1"),
         (&["seed={a=1}"], "--set seed={a=1}: seed takes a whole number, not a table"),
         (
             &["seed=99999999999999999999"],
@@ -245,6 +247,53 @@ fn a_table_in_braces_sets_every_key_in_it() {
     }
     let file = refused("task.name = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
     assert!(file.starts_with("my.toml, line 4: method.storage takes \"all\""), "{file}");
+}
+
+#[test]
+fn a_split_is_of_fractions_or_of_whole_numbers_of_rows_and_contradictions_are_refused_with_their_place() {
+    let given = set("few-rows", &["split={train=0.6, validation=30, stratified=true}"]).unwrap();
+    let text = toml(&given);
+    assert!(text.contains("[split]\ntrain = 0.6 ") && text.contains("\nvalidation = 30 "), "{text}");
+    assert_eq!(read(text.as_bytes()).unwrap(), given);
+    let whole = |value: &str| set("few-rows", &[&format!("split.train={value}")]).unwrap().split.train;
+    assert_eq!((whole("1"), whole("1.0")), (Share::Rows(1), Share::Fraction(1.0)));
+    for (sets, said) in [
+        (&["split.trian=0.5"][..], "--set split.trian=0.5: there is no key 'split.trian'; did you mean split.train?"),
+        (
+            &["task.split.train=0.5"],
+            "--set task.split.train=0.5: there is no key 'task.split.train'; did you mean split.train?",
+        ),
+        (
+            &["split.train=0.7", "split.validation=0.5"],
+            "--set split.validation=0.5: split.validation is 0.5 but must be at most 0.3, since fractions add up to at most 1",
+        ),
+        (
+            &["split={train=1.0, held_out=0.2}"],
+            "--set split={train=1.0, held_out=0.2}: split.held_out is 0.2 but must be 0, since the other fractions add up to 1",
+        ),
+        (
+            &["split.train=1.5"],
+            "--set split.train=1.5: split.train is 1.5 but must be a fraction from 0 to 1, or a whole number of rows",
+        ),
+        (
+            &["split.train=-3"],
+            "--set split.train=-3: split.train is -3 but must be a fraction from 0 to 1, or a whole number of rows",
+        ),
+        (&["split.train=half"], "--set split.train=half: split.train takes a number, not the string \"half\""),
+        (&["split.stratified=true"], "split.train is 0 but must be above 0 if another key of [split] is given"),
+        (
+            &["split.train=0.5", "split.stratified=true", "split.groups=groups.txt"],
+            "--set split.stratified=true: split.stratified is true but must be false if split.groups is given",
+        ),
+        (
+            &["split.rows=rows.json", "split.train=0.5"],
+            "--set split.train=0.5: split.train is 0.5 but must be left out if split.rows is given",
+        ),
+    ] {
+        assert_eq!(set("few-rows", sets).unwrap_err().to_string(), said);
+    }
+    let file = refused("task.name = \"few-rows\"\n[split]\ntrain = 0.7\nheld_out = 0.4\n");
+    assert!(file.starts_with("my.toml, line 4: split.held_out is 0.4 but must be at most 0.3"), "{file}");
 }
 
 #[test]

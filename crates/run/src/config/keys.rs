@@ -102,6 +102,20 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.schedule.over", "length of the cosine, in iterations"),
     ("outer.schedule.last", "the rate at the end of the cosine"),
     (
+        "split",
+        "the division of the rows with labels, for tasks that divide rows; without settings it is the task's own",
+    ),
+    ("split.train", "rows to train on: a fraction, or a whole number of rows"),
+    ("split.validation", "rows to choose the hyperparameters by, as a fraction or a number; 0 for all that are left"),
+    ("split.held_out", "rows that no method sees, as a fraction or a number; 0 leaves them to held_out.share"),
+    ("split.stratified", "every label in every part as often as among all rows"),
+    ("split.groups", "file with one group per line for each row, all of whose rows stay together; empty for none"),
+    (
+        "split.rows",
+        "JSON file with the numbers of the rows, counted from 0, in lists train, validation, held_out and test; empty for none",
+    ),
+    ("split.checksum", "the checksum of these files, which is filled in when the run begins"),
+    (
         "held_out",
         "validation rows that no method sees, by which a run judges its hyperparameters, for tasks that divide rows",
     ),

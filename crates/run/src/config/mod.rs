@@ -28,6 +28,9 @@ type Result<T> = std::result::Result<T, ConfigError>;
 /// The longest argument and the longest word of a setting, in bytes; no path can be longer.
 pub const MAX_WORD_BYTES: usize = 4096;
 
+/// Keys of `[split]` that take a fraction or a number of rows.
+const SHARES: [&str; 3] = ["train", "validation", "held_out"];
+
 /// The largest whole number a key takes, the seed excepted.
 const LARGEST: i64 = u32::MAX as i64;
 
@@ -295,6 +298,7 @@ fn check(registry: &Registry, config: &Config, entries: &[Entry]) -> Result<()> 
         let must = "full if dtype is f64; choose dtype f32 for other precisions";
         return Err(ConfigError::range("precision", config.precision, must));
     }
+    config.split.check().map_err(|(key, given, must)| ConfigError::range(key, given, &must))?;
     let HeldOut { share, every, patience, folds, shrinkage, .. } = config.held_out;
     require((0.0..1.0).contains(&share), "held_out.share", share, "from 0 to below 1")?;
     require(patience == 0 || every > 0, "held_out.every", 0.0, "at least 1 if held_out.patience is not 0")?;
@@ -398,6 +402,11 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry, task: &Value) -> Resu
         };
     }
     let Some(value) = find(settings, &entry.key) else { return Err(unknown_key(settings, entry)) };
+    // A share of the rows keeps its type: a whole number counts rows.
+    if let (true, Given::Whole(rows @ 0..=LARGEST)) = (is_share(entry), &entry.value) {
+        *value = Value::from(*rows);
+        return Ok(());
+    }
     let strings = serde_json::json!({ "items": { "type": "string" } });
     let schema = match &entry.key[..] {
         [table, key] if table == "task" => &task["properties"][key],
@@ -429,7 +438,7 @@ fn put_value(value: &mut Value, entry: &Entry, schema: &Value) -> Result<()> {
             *value = Value::from(text.as_str());
         }
         (Value::String(_), _) => return Err(wrong_type(entry, "a string")),
-        (Value::Number(old), given) if old.is_f64() => {
+        (Value::Number(old), given) if old.is_f64() || is_share(entry) => {
             let number = match given {
                 Given::Whole(number) => *number as f64,
                 Given::Number(number) => *number,
@@ -452,6 +461,11 @@ fn put_value(value: &mut Value, entry: &Entry, schema: &Value) -> Result<()> {
         (_, _) => return Err(wrong_type(entry, "a whole number")),
     }
     Ok(())
+}
+
+/// Returns true for a key that takes a fraction or a number of rows.
+fn is_share(entry: &Entry) -> bool {
+    matches!(&entry.key[..], [table, key] if table == "split" && SHARES.contains(&key.as_str()))
 }
 
 fn find<'a>(settings: &'a mut Map<String, Value>, key: &[String]) -> Option<&'a mut Value> {
@@ -504,6 +518,14 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         true => settings.keys().cloned().collect(),
         false => beside.iter().map(|name| format!("{prefix}{name}")).collect(),
     };
+    // A division belongs to the run, whichever task divides its rows.
+    if let [table, split, rest @ ..] = &entry.key[..]
+        && (table == "task" && split == "split")
+    {
+        let rest = rest.iter().map(|part| format!(".{part}")).collect::<String>();
+        let near = Instead::Near(format!("split{rest}"));
+        return ConfigError::at(&entry.place, Wrong::UnknownKey { key: entry.dotted(), instead: near });
+    }
     if let Some(key) = moved(entry) {
         return ConfigError::at(&entry.place, Wrong::UnknownKey { key: entry.dotted(), instead: Instead::Moved(key) });
     }

@@ -1,7 +1,7 @@
 //! Everything a run depends on.
 
 use super::learning::Learning;
-use super::{About, Device, Outer, RunResult, Start, dtype_name};
+use super::{About, Device, Division, Outer, RunResult, Start, dtype_name};
 use crate::{AnyTask, BuiltOn, Context, Recipe, Registry, Settings};
 use bilevel::graph::{ErrorKind, Executor};
 use bilevel::methods::{Chains, Output};
@@ -61,6 +61,8 @@ pub struct Config {
     pub inner: InnerLoop,
     /// The outer loop.
     pub outer: Outer,
+    /// The division of the rows, if it is not the task's.
+    pub split: Division,
     /// The held-out rows, and the judgement of λ by them.
     pub held_out: HeldOut,
     /// When to save.
@@ -164,6 +166,7 @@ impl Config {
                     warm_up: d.warm_up,
                 },
             },
+            split: Division::default(),
             held_out: HeldOut::default(),
             checkpoint: Checkpoint { every: (d.iterations / 10).max(10), theta: false },
             metrics: Metrics {
@@ -217,9 +220,9 @@ impl Config {
         Config { seed, ..self }
     }
 
-    /// The same with the checksum of the files it starts from.
+    /// The same with the checksums of the files it starts from and of those that divide its rows.
     pub fn sealed(self) -> Result<Self> {
-        Ok(Config { start: self.start.sealed()?, ..self })
+        Ok(Config { start: self.start.sealed()?, split: self.split.sealed()?, ..self })
     }
 
     /// All keys and values, in order.
@@ -252,6 +255,12 @@ impl Config {
         leave_out("outer", &outer);
         // The contents of files count, not their names.
         settings.insert("start".into(), self.start.checksum.clone().into());
+        match settings.get_mut("split").and_then(Value::as_object_mut) {
+            Some(split) if !self.split.is_the_tasks() => {
+                ["groups", "rows"].iter().for_each(|file| _ = split.shift_remove(*file));
+            }
+            _ => _ = settings.shift_remove("split"),
+        }
         hash(&Value::Object(settings))
     }
 
@@ -287,9 +296,9 @@ impl Config {
         self.divided(problem)?.in_precision(self.precision)
     }
 
-    /// The problem without the rows that are held out.
+    /// The problem with its rows divided, and without those that are held out.
     fn divided(&self, problem: Problem) -> Result<Problem> {
-        problem.holding_out(self.held_out.share, self.seed)
+        self.split.clone().sealed()?.divide(problem, self.seed)?.holding_out(self.held_out.share, self.seed)
     }
 
     /// The method, in as many chains as asked for.

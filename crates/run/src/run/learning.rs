@@ -14,6 +14,14 @@ use bilevel::splits::{Part, Shrunk};
 use bilevel::{Array, Error, InnerLoop, Named, Outcome, Problem, Result};
 use std::sync::Arc;
 
+/// The library's complaint about folds, with the key of the configuration.
+fn of_held_out(error: Error) -> Error {
+    match error {
+        Error::Setting { name: "folds", value, must } => Error::Setting { name: "held_out.folds", value, must },
+        error => error,
+    }
+}
+
 /// The problem of a run.
 pub(super) struct Learning<'a> {
     config: &'a Config,
@@ -39,7 +47,7 @@ impl<'a> Learning<'a> {
         }
         let folded = match held_out.folds {
             0 => None,
-            folds => Some(problem.folded(folds, held_out.share, config.seed)?),
+            folds => Some(problem.folded(folds, held_out.share, config.seed).map_err(of_held_out)?),
         };
         let shrunk = match held_out.shrinkage {
             0.0 => None,

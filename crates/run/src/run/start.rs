@@ -26,7 +26,7 @@ impl Start {
         if !self.is_given() {
             return Ok(Start::default());
         }
-        let checksum = format!("{:016x}", of_file(&self.theta, of_file(&self.lambda, BASIS)?)?);
+        let checksum = checksum([&self.lambda, &self.theta], "start from")?;
         if !self.checksum.is_empty() && self.checksum != checksum {
             let files = [&self.lambda, &self.theta].into_iter().filter(|file| !file.is_empty()).cloned();
             return Err(Error::other(format!(
@@ -53,19 +53,23 @@ impl Start {
 /// FNV-1a, which finds files that were mixed up; it is no protection against malice.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The checksum continued over the contents of a file, and over a separator, so that λ and θ cannot change places.
-fn of_file(path: &str, mut sum: u64) -> Result<u64> {
+/// The checksum of files by their contents, and of their order: those with empty names count as empty.
+pub(super) fn checksum(paths: [&str; 2], purpose: &str) -> Result<String> {
+    let mut sum = BASIS;
     let mut add = |bytes: &[u8]| {
         for byte in bytes {
             sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     };
-    if !path.is_empty() {
-        let cannot = |error: std::io::Error| Error::other(format!("cannot start from {path}: {error}"));
-        add(&bilevel::files::whole_file::read_regular(path.as_ref()).map_err(cannot)?);
+    for path in paths {
+        if !path.is_empty() {
+            let cannot = |error: std::io::Error| Error::other(format!("cannot {purpose} {path}: {error}"));
+            add(&bilevel::files::whole_file::read_regular(path.as_ref()).map_err(cannot)?);
+        }
+        // So that two files cannot change places.
+        add(b"\n");
     }
-    add(b"\n");
-    Ok(sum)
+    Ok(format!("{sum:016x}"))
 }
 
 #[cfg(test)]

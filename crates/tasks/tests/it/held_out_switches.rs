@@ -67,4 +67,6 @@ fn switches_that_do_not_fit_a_start_are_refused_with_what_to_leave_out() {
     assert!(both.contains("held_out.folds trains several"), "{both}");
     let both = refused(|config| (config.held_out.shrinkage, config.start.lambda) = (1.0, "l.safetensors".into()));
     assert!(both.contains("means and offsets"), "{both}");
+    let many = refused(|config| config.held_out.folds = 61);
+    assert_eq!(many, "held_out.folds is 61 but must be at least 2, and at most the number of rows");
 }

@@ -2,5 +2,6 @@
 
 mod advice;
 mod applicability;
+mod division;
 mod held_out_switches;
 mod pictures;
