@@ -20,6 +20,7 @@ mod inner_optimizers;
 mod large;
 mod measures;
 mod oracle;
+mod own_problem;
 mod penalties;
 mod precision;
 mod quadratic;

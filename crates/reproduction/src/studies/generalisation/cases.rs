@@ -34,15 +34,67 @@ pub(super) enum Learned {
     Rates(LayerRates),
 }
 
-/// Logarithms of one penalty for all weights, the largest first.
-const PENALTIES: [f64; 11] = [0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0, -9.0, -10.0];
-/// One λ for all doubtful rows, whose weight is its sigmoid.
-const WEIGHTS: [f64; 9] = [6.0, 4.0, 2.0, 1.0, 0.0, -1.0, -2.0, -4.0, -6.0];
-/// One range for all generators.
-const RANGES: [f64; 8] = [1.6, 1.2, 0.8, 0.4, 0.2, 0.1, 0.05, 0.025];
-/// One logarithm of a rate for all layers, and one of a weight decay.
-const RATES: [f64; 4] = [1.0, 0.0, -1.0, -2.0];
-const DECAYS: [f64; 4] = [-3.0, -5.0, -7.0, -9.0];
+/// Evenly spaced values of one number, before refinement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axis {
+    pub low: f64,
+    pub high: f64,
+    pub step: f64,
+}
+
+/// The values that a baseline is tuned over: the points of a coarse grid, and then finer steps around the best of them.
+#[derive(Clone, Debug)]
+pub(super) struct Grid {
+    pub axes: Vec<Axis>,
+    /// The coarse grid moves along all axes together.
+    pub diagonal: bool,
+}
+
+impl Grid {
+    /// The points of the coarse grid, the largest first.
+    pub fn coarse(&self) -> Vec<Vec<f64>> {
+        let values = |axis: &Axis| {
+            let count = ((axis.high - axis.low) / axis.step).round() as usize;
+            (0..=count).map(|i| axis.high - axis.step * i as f64).collect::<Vec<f64>>()
+        };
+        match self.diagonal {
+            true => values(&self.axes[0]).into_iter().map(|value| vec![value; self.axes.len()]).collect(),
+            false => self.axes.iter().fold(vec![vec![]], |points: Vec<Vec<f64>>, axis| {
+                let longer = |point: &Vec<f64>| {
+                    values(axis).into_iter().map(|value| [&point[..], &[value]].concat()).collect::<Vec<_>>()
+                };
+                points.iter().flat_map(longer).collect()
+            }),
+        }
+    }
+
+    /// Sizes of the finer steps, in coarse ones. From the diagonal the way to the best point may be longer.
+    pub fn finer(&self) -> &'static [f64] {
+        if self.diagonal { &[2.0, 1.0, 0.5, 0.25] } else { &[0.5, 0.25] }
+    }
+
+    /// A point and its neighbours at this step, the largest first, and none beyond the ends.
+    pub fn around(&self, point: &[f64], step: f64) -> Vec<Vec<f64>> {
+        let one = |(axis, centre): (&Axis, &f64)| {
+            let mut values = [1.0, 0.0, -1.0].map(|by| (centre + by * step * axis.step).clamp(axis.low, axis.high));
+            values.sort_by(|a, b| b.total_cmp(a));
+            let mut values = values.to_vec();
+            values.dedup();
+            values
+        };
+        let all: Vec<Vec<f64>> = self.axes.iter().zip(point).map(one).collect();
+        all.iter().fold(vec![vec![]], |points: Vec<Vec<f64>>, values| {
+            let longer =
+                |point: &Vec<f64>| values.iter().map(|value| [&point[..], &[*value]].concat()).collect::<Vec<_>>();
+            points.iter().flat_map(longer).collect()
+        })
+    }
+
+    /// Returns true if a number of this point is the first or the last of its axis.
+    pub fn is_at_an_end(&self, point: &[f64]) -> bool {
+        self.axes.iter().zip(point).any(|(axis, value)| *value <= axis.low || *value >= axis.high)
+    }
+}
 
 /// How a value of λ is made from one number for all and a pattern.
 #[derive(Clone, Copy)]
@@ -73,14 +125,30 @@ impl Learned {
         }
     }
 
-    /// Values to tune over, for each leaf of λ or, if there is only one, for all.
-    pub fn grid(&self) -> Vec<Vec<f64>> {
-        let each = |values: &[f64]| values.iter().map(|value| vec![*value]).collect();
+    /// The grid to tune over, with an axis for each leaf of λ or, if there is only one, for all. Its ends are as good
+    /// as none, or too much of it.
+    pub fn grid(&self) -> Grid {
+        let axis = |low, high, step| Axis { low, high, step };
+        let (axes, diagonal) = match self {
+            // Logarithms of a penalty for each layer.
+            Learned::Penalties(task) => {
+                (vec![axis(-14.0, 2.0, 1.0); 1 + usize::from(task.hidden > 0)], task.hidden > 0)
+            }
+            // One λ for all doubtful rows, whose weight is its sigmoid.
+            Learned::Weights(_) => (vec![axis(-12.0, 12.0, 1.0)], false),
+            // Powers of 2.
+            Learned::Ranges(_) => (vec![axis(-7.0, 2.0, 1.0)], false),
+            // The logarithm of a rate and that of a weight decay.
+            Learned::Rates(_) => (vec![axis(-2.0, 5.0, 1.0), axis(-13.0, 1.0, 2.0)], false),
+        };
+        Grid { axes, diagonal }
+    }
+
+    /// The values of λ at a point of the grid.
+    pub fn values_at(&self, point: &[f64]) -> Vec<f64> {
         match self {
-            Learned::Penalties(_) => each(&PENALTIES),
-            Learned::Weights(_) => each(&WEIGHTS),
-            Learned::Ranges(_) => each(&RANGES),
-            Learned::Rates(_) => RATES.iter().flat_map(|rate| DECAYS.map(|decay| vec![*rate, decay])).collect(),
+            Learned::Ranges(_) => point.iter().map(|power| power.exp2()).collect(),
+            _ => point.to_vec(),
         }
     }
 
@@ -99,6 +167,8 @@ impl Learned {
     /// The start of learning for this tuned value: a weight near 0 or 1 hardly moves, and a range of 0 is a saddle.
     pub fn start(&self, tuned: &[f64]) -> Vec<f64> {
         match self {
+            // The task's bounds of λ.
+            Learned::Penalties(_) => tuned.iter().map(|value| value.clamp(-12.0, 1.0)).collect(),
             Learned::Weights(_) => tuned.iter().map(|value| value.clamp(-2.0, 2.0)).collect(),
             Learned::Ranges(_) => tuned.iter().map(|value| value.max(0.1)).collect(),
             _ => tuned.to_vec(),
@@ -178,18 +248,19 @@ impl Learned {
     }
 }
 
+/// Splits of the rows of every case, chosen before any result of this form of the study had been seen.
+const SPLITS: u64 = 20;
+
 /// All cases; in quick form those on embedded digits, with fewer rows.
 pub(super) fn cases(plan: &Plan) -> Vec<Case> {
-    // Splits take longer in larger cases; their number was chosen before seeing any results.
     let case = |name, learned| Case {
         name,
         learned,
-        splits: plan.choose(2, 5),
+        splits: plan.choose(2, SPLITS),
         iterations: plan.choose(30, 60),
         variations: false,
     };
-    let small =
-        |name, learned| Case { splits: plan.choose(2, 10), iterations: plan.choose(30, 100), ..case(name, learned) };
+    let small = |name, learned| Case { iterations: plan.choose(30, 100), ..case(name, learned) };
     let penalties =
         |source, rows, hidden| Learned::Penalties(FewRows { source, rows, hidden, test: 1000, ..FewRows::default() });
     let digits = case("digits, 640 λ", penalties(RowSource::Digits, plan.choose(60, 200), 0));
@@ -229,4 +300,22 @@ pub(super) fn cases(plan: &Plan) -> Vec<Case> {
         ]);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_refined_around_its_best_point_and_knows_its_ends() {
+        let axis = Axis { low: -2.0, high: 2.0, step: 1.0 };
+        let one = Grid { axes: vec![axis], diagonal: false };
+        assert_eq!(one.coarse(), [[2.0], [1.0], [0.0], [-1.0], [-2.0]]);
+        assert_eq!(one.around(&[1.0], 0.5), [[1.5], [1.0], [0.5]]);
+        assert_eq!(one.around(&[2.0], 0.5), [[2.0], [1.5]]);
+        assert!(one.is_at_an_end(&[-2.0]) && !one.is_at_an_end(&[-1.75]));
+        let two = Grid { axes: vec![axis; 2], diagonal: true };
+        assert_eq!((two.coarse().len(), two.around(&[0.0, 0.0], 1.0).len()), (5, 9));
+        assert_eq!(Grid { diagonal: false, ..two }.coarse().len(), 25);
+    }
 }

@@ -4,7 +4,7 @@ use super::cases::{Learned, Pattern};
 use bilevel::graph::Executor;
 use bilevel::methods::{AnyMethod, Evidence};
 use bilevel::optimizers::{Adam, Schedule};
-use bilevel::splits::{Guard, Paired, Part, RowLosses};
+use bilevel::splits::{Guard, Paired, Part, RowLosses, Rows};
 use bilevel::training::{Trained, Trainer};
 use bilevel::{Array, Driver, InnerLoop, Key, Named, Outcome, Problem, Result, Session, State, Tree, Variable};
 use bilevel_run::{Context, Kept, Measure, Place};
@@ -35,10 +35,16 @@ pub(super) enum Kind {
 /// The reference of all comparisons.
 pub(super) const REFERENCE: &str = "one tuned by folds, all rows";
 
-pub(super) const WAYS: [Way; 19] = [
+pub(super) const WAYS: [Way; 23] = [
     way("none, all rows", Kind::Baseline, |b| b.score_on_all(&b.alike(&b.learned.none())?, 1.0)),
-    way("one tuned on the split, half the rows", Kind::Baseline, |b| b.score(&b.problem, &b.alike(&b.tuned()?)?)),
-    way(REFERENCE, Kind::Baseline, |b| b.score_on_all(&b.alike(&b.tuned_by_folds()?)?, IN_FOLDS)),
+    way("one tuned on the split, half the rows", Kind::Baseline, |b| {
+        let tuned = b.tuned_on_split()?;
+        Ok(b.score(&b.problem, &b.alike(&tuned.values)?)?.tuned(&tuned))
+    }),
+    way(REFERENCE, Kind::Baseline, |b| {
+        let tuned = b.tuned_by_folds()?;
+        Ok(b.score_on_all(&b.alike(&tuned.values)?, IN_FOLDS)?.tuned(&tuned))
+    }),
     way("learned on the split, half the rows", Kind::Plain, |b| {
         b.score(&b.problem, &b.learn(&b.problem, NO_GUARD, &b.tuned()?)?.lambda)
     }),
@@ -57,14 +63,18 @@ pub(super) const WAYS: [Way; 19] = [
     way("shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk(&b.held_out()?, &b.tuned()?)?, 0.5)),
     way("folds, shrinkage and guard, all rows", Kind::Ours, |b| b.score_on_all(&b.shrunk_by_folds()?, IN_FOLDS)),
     way("all of it, or one tuned if that is no worse", Kind::Ours, |b| b.score_on_all(&b.all_of_it()?, IN_FOLDS)),
-    way("one by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, Some(TIED))?, 1.0)),
-    way("each by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(&b.evidence()?, None)?, 1.0)),
-    way("each by evidence, shrunk, all rows", Kind::Ours, |b| {
-        b.score_on_all(&b.by_evidence(&b.evidence()?, Some(APART))?, 1.0)
+    way("bagged over five halves, all rows", Kind::Ours, |b| b.score_on_all(&b.bagged()?, IN_A_HALF)),
+    way("one by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(Some(TIED))?, 1.0)),
+    way("each by evidence, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(None)?, 1.0)),
+    way("each by evidence, shrunk, all rows", Kind::Ours, |b| b.score_on_all(&b.by_evidence(Some(APART))?, 1.0)),
+    way("each by evidence, shrunk around one tuned, all rows", Kind::Ours, |b| {
+        b.score_on_all(&b.around_one_tuned(&b.by_evidence(Some(APART))?)?, IN_FOLDS)
     }),
     way("each by evidence, its spread by folds, all rows", Kind::Ours, |b| {
         b.score_on_all(&b.evidence_by_folds()?, IN_FOLDS)
     }),
+    way("the least by cross-fitting, all rows", Kind::Ours, |b| b.cross_fitted(0.0)),
+    way("the least by cross-fitting, if by a standard error", Kind::Ours, |b| b.cross_fitted(1.0)),
     way("learned, mean of the last half, all rows", Kind::Variation, |b| b.score_on_all(&b.averaged()?, 0.5)),
     way("learned by minibatches of 16, all rows", Kind::Variation, |b| {
         let few = b.learned.in_minibatches(16).task().build(&b.context)?;
@@ -95,13 +105,16 @@ const HELD_OUT: f64 = 0.2;
 const NO_GUARD: Guard = Guard { every: 0, patience: 0 };
 /// A training that goes on from that of a neighbour on the grid takes this many times fewer steps.
 const ON_FROM_A_NEIGHBOUR: usize = 5;
+/// The share that a training of a half without one fold sees.
+const IN_A_HALF: f64 = 0.5 * IN_FOLDS;
 /// Number of splits whose shared first steps are cached.
 const KEPT_SPLITS: usize = 4;
 /// Next to not apart, and the width of a broad prior.
 const TIED: f64 = 0.01;
 const APART: f64 = 1.0;
-/// How much of a pattern is taken, besides nothing of it.
-const SPREADS: [f64; 2] = [0.5, 1.0];
+/// How much of a pattern is taken, besides nothing of it, and its means, from the one tuned value.
+const SPREADS: [f64; 3] = [0.25, 0.5, 1.0];
+const OFF: [f64; 5] = [2.0, 1.0, 0.0, -1.0, -2.0];
 /// The factors for a multiplied pattern.
 const FACTORS: [f64; 4] = [1.0, 2.0, 3.0, 4.0];
 
@@ -123,6 +136,28 @@ pub(super) struct Score {
     pub loss: f64,
     pub error: f64,
     pub seconds: f64,
+    /// Whether the tuned value is at an end of its grid, if one was tuned.
+    pub at_an_end: Option<bool>,
+}
+
+impl Score {
+    /// The same with the tuned value it belongs to.
+    fn tuned(self, tuned: &Tuned) -> Self {
+        Score { at_an_end: Some(tuned.is_at_an_end), ..self }
+    }
+}
+
+/// The best point of a grid.
+struct Tuned {
+    values: Vec<f64>,
+    is_at_an_end: bool,
+}
+
+/// A λ for each fold that is learned without the rows of that fold, and the losses that all rows have as members of
+/// their fold, after a training on the other folds.
+struct CrossFitted {
+    lambdas: Vec<Named<Array>>,
+    losses: Vec<f64>,
 }
 
 impl Measure for Work {
@@ -187,7 +222,7 @@ impl Bench<'_> {
         let number = |name: &str| trained.get(name).copied();
         let error = number("test error").or_else(|| number("test accuracy").map(|right| 1.0 - right));
         let loss = number("test loss").unwrap_or(f64::NAN);
-        Ok(Score { loss, error: error.unwrap_or(f64::NAN), seconds: 0.0 })
+        Ok(Score { loss, error: error.unwrap_or(f64::NAN), seconds: 0.0, at_an_end: None })
     }
 
     fn train(&self, problem: &Problem, lambda: &Named<Array>) -> Result<Trained<Named<Variable>>> {
@@ -205,22 +240,29 @@ impl Bench<'_> {
     }
 
     /// One value for each leaf that is best on the validation rows.
-    fn tuned(&self) -> Result<Vec<f64>> {
-        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
-        let found = KEPT.get(self.place(), || self.tuned_on(std::slice::from_ref(&self.problem)))?;
-        Ok(found.to_vec())
+    fn tuned_on_split(&self) -> Result<Arc<Tuned>> {
+        static KEPT: Kept<Tuned> = Kept::new(KEPT_SPLITS);
+        KEPT.get(self.place(), || self.tuned_on(std::slice::from_ref(&self.problem)))
     }
 
-    fn tuned_by_folds(&self) -> Result<Vec<f64>> {
-        static KEPT: Kept<Vec<f64>> = Kept::new(KEPT_SPLITS);
-        let found = KEPT.get(self.place(), || self.tuned_on(&self.problem.folds(FOLDS, self.work.split)?))?;
-        Ok(found.to_vec())
+    fn tuned(&self) -> Result<Vec<f64>> {
+        Ok(self.tuned_on_split()?.values.clone())
+    }
+
+    fn tuned_by_folds(&self) -> Result<Arc<Tuned>> {
+        static KEPT: Kept<Tuned> = Kept::new(KEPT_SPLITS);
+        KEPT.get(self.place(), || self.tuned_on(&self.folds()?))
+    }
+
+    /// All rows with labels, divided once for each fold: its own rows for validation, the others for training.
+    fn folds(&self) -> Result<Vec<Problem>> {
+        self.problem.folds(FOLDS, self.work.split)
     }
 
     /// Folds, shrinkage and guard from the value that folds have tuned.
     fn shrunk_by_folds(&self) -> Result<Named<Array>> {
         static KEPT: Kept<Named<Array>> = Kept::new(KEPT_SPLITS);
-        let found = KEPT.get(self.place(), || self.shrunk(&self.folded()?, &self.tuned_by_folds()?))?;
+        let found = KEPT.get(self.place(), || self.shrunk(&self.folded()?, &self.tuned_by_folds()?.values))?;
         Ok((*found).clone())
     }
 
@@ -230,17 +272,25 @@ impl Bench<'_> {
         format!("{split} {iterations} {steps} {:?} {:?}", learned.task(), self.context.data)
     }
 
-    /// The same by the mean over these divisions.
-    fn tuned_on(&self, problems: &[Problem]) -> Result<Vec<f64>> {
+    /// The point of the grid with the least mean loss over these divisions: first on the coarse grid, then by finer
+    /// steps around the best.
+    fn tuned_on(&self, problems: &[Problem]) -> Result<Tuned> {
         let grid = self.learned.grid();
-        let all: Vec<Named<Array>> = grid.iter().map(|values| self.alike(values)).collect::<Result<_>>()?;
-        let mut sums = vec![0.0; grid.len()];
-        for problem in problems {
-            let losses = self.losses(problem, &all)?;
-            sums.iter_mut().zip(losses).for_each(|(sum, loss)| *sum += loss);
+        let mut best = self.best_of(problems, grid.coarse())?;
+        for &step in grid.finer() {
+            best = self.best_of(problems, grid.around(&best, step))?;
         }
-        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
-        Ok(grid[best].clone())
+        Ok(Tuned { values: self.learned.values_at(&best), is_at_an_end: grid.is_at_an_end(&best) })
+    }
+
+    fn best_of(&self, problems: &[Problem], mut points: Vec<Vec<f64>>) -> Result<Vec<f64>> {
+        let all = points.iter().map(|point| self.alike(&self.learned.values_at(point)));
+        let all: Vec<Named<Array>> = all.collect::<Result<_>>()?;
+        let mut sums = vec![0.0; all.len()];
+        for problem in problems {
+            sums.iter_mut().zip(self.losses(problem, &all)?).for_each(|(sum, loss)| *sum += loss);
+        }
+        Ok(points.swap_remove(least(&sums)))
     }
 
     /// The outer loss after a training with each λ. If θ need not start from scratch, all but the first continue from
@@ -307,25 +357,44 @@ impl Bench<'_> {
     /// Folds, shrinkage and guard from the value that folds have tuned; kept if the held-out rows of all folds prefer it to that value by
     /// more than a standard error.
     fn all_of_it(&self) -> Result<Named<Array>> {
-        let (folded, one) = (self.folded()?, self.alike(&self.tuned_by_folds()?)?);
+        let (folded, one) = (self.folded()?, self.alike(&self.tuned_by_folds()?.values)?);
         let found = self.shrunk_by_folds()?;
-        let (ours, theirs) = (self.held_out_losses(&folded, &found)?, self.held_out_losses(&folded, &one)?);
+        let (ours, theirs) =
+            (self.losses_of_rows(&folded, &found, Part::HeldOut)?, self.losses_of_rows(&folded, &one, Part::HeldOut)?);
         let Paired { mean, standard_error } = Paired::of(&ours, &theirs);
         Ok(if mean < -standard_error { found } else { one })
     }
 
-    /// The losses of held-out rows after a last training with this λ.
-    fn held_out_losses(&self, problem: &Problem, lambda: &Named<Array>) -> Result<Vec<f64>> {
+    /// The losses of the rows of a part after a last training with this λ.
+    fn losses_of_rows(&self, problem: &Problem, lambda: &Named<Array>, part: Part) -> Result<Vec<f64>> {
         let session = Session::new(problem, &*self.executor)?;
         let key = Key::from_seed(self.work.split);
         let state = session.state(key)?;
         state.lambda.write(&lambda.leaves().into_iter().cloned().collect::<Vec<_>>())?;
         Trainer::new(&session, self.learned.last(self.work.steps))?.train(&state, key.fold_in(1))?;
-        RowLosses::new(&session, Part::HeldOut)?.at(&state, key)
+        RowLosses::new(&session, part)?.at(&state, key)
+    }
+
+    /// λ by the evidence of all rows.
+    fn by_evidence(&self, deviation: Option<f64>) -> Result<Named<Array>> {
+        static KEPT: Kept<Named<Array>> = Kept::new(3 * KEPT_SPLITS);
+        let found =
+            KEPT.get(format!("{deviation:?} {}", self.place()), || self.by_evidence_of(&self.evidence()?, deviation))?;
+        Ok((*found).clone())
+    }
+
+    /// λ by the evidence without each fold.
+    fn by_evidence_of_folds(&self, deviation: Option<f64>) -> Result<Vec<Named<Array>>> {
+        static KEPT: Kept<Vec<Named<Array>>> = Kept::new(3 * KEPT_SPLITS);
+        let found = KEPT.get(format!("{deviation:?} {}", self.place()), || {
+            let folds = self.evidence()?.folds(FOLDS, self.work.split)?;
+            folds.iter().map(|fold| self.by_evidence_of(fold, deviation)).collect()
+        })?;
+        Ok((*found).clone())
     }
 
     /// λ by the evidence of the rows that this problem trains on, pulled towards one value if a deviation is given.
-    fn by_evidence(&self, problem: &Problem, deviation: Option<f64>) -> Result<Named<Array>> {
+    fn by_evidence_of(&self, problem: &Problem, deviation: Option<f64>) -> Result<Named<Array>> {
         let inner = InnerLoop { burn_in: 0, ..self.task_loop() }.at_temperature(1.0 / self.learned.rows() as f64);
         let start = self.learned.start_by_evidence();
         let go = |problem: &Problem, from: &Named<Array>| {
@@ -344,44 +413,122 @@ impl Bench<'_> {
     /// The pattern of the evidence, around one value, with its value and width chosen by folds. For each fold the
     /// pattern comes from its own training rows, so that no row chooses twice.
     fn evidence_by_folds(&self) -> Result<Named<Array>> {
-        let folds = self.problem.folds(FOLDS, self.work.split)?;
-        let of_folds = self.evidence()?.folds(FOLDS, self.work.split)?;
-        let patterns: Vec<Named<Array>> =
-            of_folds.iter().map(|fold| self.by_evidence(fold, None)).collect::<Result<_>>()?;
-        let candidates = self.candidates();
+        let candidates = self.candidates()?;
         let mut sums = vec![0.0; candidates.len()];
-        for (fold, pattern) in folds.iter().zip(&patterns) {
+        for (fold, pattern) in self.folds()?.iter().zip(&self.by_evidence_of_folds(None)?) {
             let all =
-                candidates.iter().map(|candidate| self.combined(pattern, *candidate)).collect::<Result<Vec<_>>>()?;
+                candidates.iter().map(|candidate| self.combined(pattern, candidate)).collect::<Result<Vec<_>>>()?;
             sums.iter_mut().zip(self.losses(fold, &all)?).for_each(|(sum, loss)| *sum += loss);
         }
-        let best = sums.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(place, _)| place);
-        self.combined(&self.by_evidence(&self.evidence()?, None)?, candidates[best])
+        self.combined(&self.by_evidence(None)?, &candidates[least(&sums)])
     }
 
-    /// One value, and how much of a pattern is added to it or how often it is taken.
-    fn candidates(&self) -> Vec<(f64, f64)> {
-        let values = || self.learned.grid().into_iter().map(|values| values[0]);
-        let alone = values().map(|value| (value, 0.0));
+    /// One value for each leaf, and how much of a pattern is added to it or how often it is taken.
+    fn candidates(&self) -> Result<Vec<(Vec<f64>, f64)>> {
+        let tuned = self.tuned_by_folds()?.values.clone();
+        let off = |by: f64| tuned.iter().map(|value| value + by).collect::<Vec<_>>();
+        let mut all = vec![(off(0.0), 0.0)];
         match self.learned.pattern() {
-            Pattern::Around => {
-                alone.chain(SPREADS.into_iter().flat_map(|spread| values().map(move |value| (value, spread)))).collect()
-            }
-            Pattern::Times => alone.chain(FACTORS.map(|factor| (0.0, factor))).collect(),
+            Pattern::Around => all.extend(SPREADS.into_iter().flat_map(|spread| OFF.map(|by| (off(by), spread)))),
+            Pattern::Times => all.extend(FACTORS.map(|factor| (vec![0.0], factor))),
+        }
+        Ok(all)
+    }
+
+    /// This pattern around the value that folds have tuned.
+    fn around_one_tuned(&self, pattern: &Named<Array>) -> Result<Named<Array>> {
+        match self.learned.pattern() {
+            Pattern::Around => self.combined(pattern, &(self.tuned_by_folds()?.values.clone(), 1.0)),
+            Pattern::Times => self.combined(pattern, &(vec![0.0], 1.0)),
         }
     }
 
-    fn combined(&self, pattern: &Named<Array>, (value, spread): (f64, f64)) -> Result<Named<Array>> {
-        let all: Vec<f64> = pattern.leaves().into_iter().flat_map(Array::to_f64).collect();
-        let mean = match self.learned.pattern() {
-            Pattern::Around => all.iter().sum::<f64>() / all.len().max(1) as f64,
-            Pattern::Times => 0.0,
+    /// One value for each leaf, or for all, plus so much of a pattern. Its mean in the leaf is subtracted first if it goes
+    /// around a value.
+    fn combined(&self, pattern: &Named<Array>, (values, spread): &(Vec<f64>, f64)) -> Result<Named<Array>> {
+        let leaf = |(place, (name, array)): (usize, (&str, &Array))| {
+            let (all, value) = (array.to_f64(), values[place % values.len()]);
+            let mean = match self.learned.pattern() {
+                Pattern::Around => all.iter().sum::<f64>() / all.len().max(1) as f64,
+                Pattern::Times => 0.0,
+            };
+            let all: Vec<f64> = all.iter().map(|one| value + spread * (one - mean)).collect();
+            Ok((name.to_string(), Array::from_values(array.shape(), &all, array.dtype())?))
         };
-        let leaf = |(name, array): (&str, &Array)| {
-            let values: Vec<f64> = array.to_f64().iter().map(|one| value + spread * (one - mean)).collect();
-            Ok((name.to_string(), Array::from_values(array.shape(), &values, array.dtype())?))
+        pattern.iter().enumerate().map(leaf).collect()
+    }
+
+    /// λ without each fold, learned with a guard on a half of the other rows.
+    fn halves(&self) -> Result<Arc<CrossFitted>> {
+        static KEPT: Kept<CrossFitted> = Kept::new(KEPT_SPLITS);
+        KEPT.get(self.place(), || {
+            let from = self.tuned_by_folds()?.values.clone();
+            let learn = |fold: &Problem| {
+                let rows = fold.rows();
+                let (train, validation) = rows.of(Part::Train).split_at(rows.of(Part::Train).len() / 2);
+                let half = Rows::given(train.to_vec(), validation.to_vec()).with_test(rows.of(Part::Test).to_vec());
+                let half = Problem::from(fold.with_rows(|_| half.holding_out(HELD_OUT, self.work.split))?);
+                Ok(self.learn(&half, Guard::default(), &from)?.lambda)
+            };
+            let lambdas = self.folds()?.iter().map(learn).collect::<Result<_>>()?;
+            self.judged_by_folds(lambdas, 0.5)
+        })
+    }
+
+    /// The losses of all rows, each with the λ of its fold, which was learned with this share of the other rows.
+    fn judged_by_folds(&self, lambdas: Vec<Named<Array>>, share: f64) -> Result<CrossFitted> {
+        let mut losses = vec![];
+        for (fold, lambda) in self.folds()?.iter().zip(&lambdas) {
+            losses.extend(self.losses_of_rows(fold, &self.problem.rescaled(lambda, share)?, Part::Validation)?);
+        }
+        Ok(CrossFitted { lambdas, losses })
+    }
+
+    /// The mean of the λ that are learned without each fold.
+    fn bagged(&self) -> Result<Named<Array>> {
+        let halves = self.halves()?;
+        let count = halves.lambdas.len() as f64;
+        let leaf = |(place, (name, first)): (usize, (&str, &Array))| {
+            let mut sum = vec![0.0; first.len()];
+            for lambda in &halves.lambdas {
+                sum.iter_mut().zip(lambda.leaves()[place].to_f64()).for_each(|(sum, value)| *sum += value / count);
+            }
+            Ok((name.to_string(), Array::from_values(first.shape(), &sum, first.dtype())?))
         };
-        pattern.iter().map(leaf).collect()
+        halves.lambdas[0].iter().enumerate().map(leaf).collect()
+    }
+
+    /// The way with the least loss on rows that neither trained nor chose it: one tuned value, the mean of the λ of
+    /// halves, or the evidence. One tuned value stays unless another is better by so many standard errors. All folds have
+    /// seen its value, so that the comparison is in its favour.
+    fn cross_fitted(&self, errors: f64) -> Result<Score> {
+        let tuned = vec![self.alike(&self.tuned_by_folds()?.values)?; FOLDS];
+        let tuned = self.judged_by_folds(tuned, 1.0)?.losses;
+        let mut best: (f64, Option<(Named<Array>, f64)>) = (0.0, None);
+        let mut offer = |losses: &[f64], last: &dyn Fn() -> Result<(Named<Array>, f64)>| -> Result<()> {
+            let Paired { mean, standard_error } = Paired::of(losses, &tuned);
+            if mean < best.0 && mean < -errors * standard_error {
+                best = (mean, Some(last()?));
+            }
+            Ok(())
+        };
+        offer(&self.halves()?.losses, &|| Ok((self.bagged()?, IN_A_HALF)))?;
+        if self.learned.has_evidence() {
+            for deviation in [Some(TIED), None] {
+                // The evidence of a fold counts as many rows as there are in all.
+                let folds = self.judged_by_folds(self.by_evidence_of_folds(deviation)?, 1.0 / IN_FOLDS)?;
+                offer(&folds.losses, &|| Ok((self.by_evidence(deviation)?, 1.0)))?;
+            }
+            let around = self.by_evidence_of_folds(Some(APART))?;
+            let around = around.iter().map(|pattern| self.around_one_tuned(pattern)).collect::<Result<_>>()?;
+            offer(&self.judged_by_folds(around, 1.0)?.losses, &|| {
+                Ok((self.around_one_tuned(&self.by_evidence(Some(APART))?)?, IN_FOLDS))
+            })?;
+        }
+        match best.1 {
+            Some((lambda, share)) => self.score_on_all(&lambda, share),
+            None => self.score_on_all(&self.alike(&self.tuned_by_folds()?.values)?, IN_FOLDS),
+        }
     }
 
     /// The mean of λ over the second half of a run.
@@ -419,4 +566,11 @@ impl Bench<'_> {
         let inner = self.task_loop().at_temperature(share / self.learned.rows() as f64);
         Ok(self.driver(&self.problem, self.learned.method(), (inner, NO_GUARD), &start).run()?.lambda)
     }
+}
+
+/// The place of the least number; one that is not finite is never less.
+fn least(numbers: &[f64]) -> usize {
+    let size = |number: &f64| if number.is_finite() { *number } else { f64::INFINITY };
+    let all = numbers.iter().map(size).enumerate();
+    all.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(place, _)| place)
 }
