@@ -102,7 +102,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("λ with the largest evidence: {best:.2} in closed form, {learned:.2} learned along the chain\n");
 
     let at: Vec<f64> = (0..=200).map(|i| 0.05 * i as f64).collect();
-    println!("{:32} {:>25}", "prior", "error beside the truth");
+    println!("{:32} {:>25}", "prior", "error against the truth");
     let mut curves = vec![Curve::new("the truth", at.iter().map(|x| (*x, truth(*x)))).dashed()];
     for (name, lambda) in
         [("almost none, λ = −9", -9.0), ("learned by the evidence", learned), ("far too strong, λ = 4", 4.0)]

@@ -1,5 +1,5 @@
-//! 640 penalties overfit the validation rows that choose them. Rows that no method sees show from which iteration on, and the run
-//! returns the λ from before; the comparison at the end says whether learning was worth it at all.
+//! 640 penalties overfit the validation rows that choose them. Rows that no method sees show when this begins, and the
+//! run returns the λ from before. The comparison at the end shows whether learning helped.
 //!
 //!     cargo run --release -p bilevel --example held_out_rows -- [PICTURE.svg]
 

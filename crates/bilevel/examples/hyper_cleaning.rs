@@ -27,8 +27,8 @@ const CORRUPTED: f64 = 0.4;
 const CLEAN: usize = 100;
 const STEP: f64 = 0.4;
 
-/// Inner loss: mean of weight·cross entropy over the training digits, and a little weight decay, without which the classifier
-/// would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
+/// Inner loss: mean of weight·cross entropy over the training digits, and a small weight decay. Without the decay the
+/// classifier would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
 fn problem(train: &Digits, clean: &Digits) -> Result<Problem<Trust<Variable>, Classifier<Variable>>> {
     let lambda = Trust { examples: Variable::constant([train.len()], 0.0) };
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
@@ -104,9 +104,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let score = test.score(&classifier.weights);
         println!("{name:34} {:9.4} {:9.1} %", score.loss, 100.0 * score.accuracy);
     };
-    report("all given labels, weighted evenly", &fit(&train, &even(&train))?);
+    report("all given labels, equal weights", &fit(&train, &even(&train))?);
     report("given labels, learned weights", &fit(&train, &outcome.lambda)?);
-    report("correct labels (not available in practice)", &fit(&honest, &even(&honest))?);
+    report("correct labels (usually unknown)", &fit(&honest, &even(&honest))?);
     report("the clean digits alone", &fit(&clean, &even(&clean))?);
 
     let weights: Vec<f64> = outcome.lambda.examples.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();

@@ -1,5 +1,5 @@
-//! Twenty steps of Adam are all there is time for: how large should they be in each layer? Three learning rates are learned through
-//! the whole training, beside the best single one of a grid.
+//! Twenty steps of Adam are all there is time for: how large should they be in each layer? Three learning rates are
+//! learned through the whole training, and compared with the best single one of a grid.
 //!
 //!   wₖ = wₖ⁰ + e^λₖ·φₖ, and φ starts at 0
 //!

@@ -104,7 +104,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         Ok(Amount { pixels: leaf(amount.pixels), radians: leaf(amount.radians) })
     };
     let least = Amount { pixels: 0.01, radians: 0.01 };
-    for (name, amount) in [("almost none", &least), ("learned", &found), ("that of the digits met", &MET)] {
+    for (name, amount) in [("almost none", &least), ("learned", &found), ("true amounts", &MET)] {
         let trained = problem.train(&logarithms(amount)?).step(0.3).steps(3000).seed(2).run()?;
         let right = 100.0 * trained.measures.get("test accuracy").ok_or("it is a measure")?;
         println!("{name:28} {:8.2} {:8.2} {right:12.1} %", amount.pixels, amount.radians);

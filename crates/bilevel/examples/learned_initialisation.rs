@@ -72,7 +72,7 @@ fn after_training(problem: &Initialisation, lambda: &Network<Array>) -> Result<f
     Ok(sum / 300.0)
 }
 
-/// What a trained network answers at x.
+/// The output of a trained network at x.
 fn value(network: &Network<Array>, x: f64) -> f64 {
     let layer = |input: &[f64], layer: &Layer<Array>| -> Vec<f64> {
         let (weight, bias) = (layer.weight.to_f64(), layer.bias.to_f64());
@@ -84,7 +84,7 @@ fn value(network: &Network<Array>, x: f64) -> f64 {
     layer(&hidden(&hidden(&[x], first), second), last)[0]
 }
 
-/// One wave that was never met, and what a network makes of ten points of it in five steps.
+/// A new wave, and the networks after five steps on ten of its points.
 fn picture(random: &Network<Array>, learned: &Network<Array>) -> Result<Plot> {
     let wave = |x: f64| 2.0 * (x + 0.8).sin();
     let points: Vec<f64> = (0..10).map(|i| -2.7 + 0.6 * f64::from(i)).collect();

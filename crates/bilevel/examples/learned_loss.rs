@@ -1,9 +1,10 @@
-//! A loss function that is itself learned: a third of the training targets are wrong, always in the same direction, and what a residual
-//! should cost is learned from forty clean rows.
+//! A loss function that is itself learned: a third of the training targets are wrong, always in the same direction. The
+//! cost of a residual is learned from forty clean rows.
 //!
 //!   ρ(r) = Σₖ softplus(λₖ)·r²/(1 + (r/sₖ)²),   L_T = mean ρ(θ₁·x + θ₀ − y),   f = mean square of clean residuals
 //!
-//! Each term is a square near 0 and flat beyond its width sₖ, so ρ can say from which size on a residual is no information.
+//! Each term is a square near 0 and flat beyond its width sₖ, so ρ can represent the size above which a residual
+//! carries no information.
 //!
 //!     cargo run --release -p bilevel --example learned_loss -- [PICTURE.svg]
 

@@ -25,7 +25,7 @@ use bilevel::{Error, Estimator, Hypergradient, Result, Session, State};
 #[derive(Clone, Copy, Debug)]
 struct T1T2;
 
-/// It, compiled for a problem.
+/// The method, compiled for a problem.
 struct Prepared {
     inner: InnerLoop,
     train: Routine,

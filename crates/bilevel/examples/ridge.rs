@@ -1,4 +1,5 @@
-//! A ridge regression, whose hypergradient is known in closed form: every method beside it, over four decades of the penalty.
+//! A ridge regression, whose hypergradient is known in closed form: a comparison of methods with it, over four decades
+//! of the penalty.
 //!
 //! With A = XᵀX/n, b = Xᵀy/n and L_T = ½·mean (xᵀθ − y)² + ½·e^λ·‖θ‖², training ends at θ* = (A + e^λ·I)⁻¹·b, and
 //!

@@ -195,20 +195,62 @@ fn every_task_and_study_named_in_a_command_exists() {
     }
 }
 
-#[test]
-fn every_link_leads_to_a_file() {
-    for (name, text) in texts() {
-        let folder = match name.as_str() {
-            "README.md" => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
-            "the paper" => paper(),
-            _ => folder(),
-        };
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap();
-            let there = target.contains("://") || folder.join(file).exists();
-            assert!(there, "{name}: {target}");
+/// Every Markdown file of the repository but the generated list of files, whose links are those of rustdoc.
+fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && !["target", "runs", "node_modules"].contains(&name.as_str()) {
+            documents(&path, found);
+        } else if name.ends_with(".md") && name != "files.md" {
+            found.push(path);
         }
     }
+}
+
+/// The lines outside blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    })
+}
+
+/// The anchors of the headings, as mdBook and GitHub make them.
+fn anchors(text: &str) -> Vec<String> {
+    let anchor = |heading: &str| -> String {
+        let kept = heading.trim().to_lowercase();
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    prose(text).filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_to_one_of_its_headings() {
+    let (root, mut all, mut count) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), vec![], 0);
+    documents(&root, &mut all);
+    for path in &all {
+        let text = std::fs::read_to_string(path).unwrap();
+        let text = prose(&text).collect::<Vec<_>>().join("\n");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(file.exists(), "{}: there is no {target}", path.display());
+            if !heading.is_empty() {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let there = anchors(&text).iter().any(|anchor| anchor == heading);
+                assert!(there, "{}: {target} has no such heading", path.display());
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 150, "{count}");
 }
 
 #[test]
