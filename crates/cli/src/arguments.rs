@@ -19,9 +19,9 @@ Examples:
   bilevel run synth1d                                       one second, with default settings
   bilevel run digits-l2 --method ift-cg --seed 2            another method, another seed
   bilevel run synth1d --rate 0.01 --iterations 500          other settings
-  bilevel run synth1d --dry-run > my.toml                   a file with every key, to edit
-  bilevel run my.toml --out my-run                          and to run
-  bilevel run synth1d --set outer.rate=0.01,0.03,0.1        one run for each value, side by side
+  bilevel run synth1d --dry-run > my.toml                   a file with every key, for editing
+  bilevel run my.toml --out my-run                          a run of that file
+  bilevel run synth1d --set outer.rate=0.01,0.03,0.1        one run for each value, in parallel
 
 The folder then holds:
   config.toml         the configuration, with every key
@@ -29,12 +29,12 @@ The folder then holds:
   checkpoint/         the state that 'bilevel resume' continues from
   result.json         the results; always the same for the same configuration and seed
   lambda.safetensors  the learned hyperparameters
-  report.html         everything on one page; its plots are in plots/
+  report.html         the report, as one page; its plots are in plots/
   tensorboard/        event files, with --tensorboard";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
-  bilevel report runs/digits-l2-langevin-adjoint-s0    draws report.html and plots/ again
+  bilevel report runs/digits-l2-langevin-adjoint-s0    redraws report.html and plots/
   bilevel report runs/* --out all.html                 all runs on one page, one curve per run";
 
 const RUNS_EXAMPLES: &str = "\
@@ -44,21 +44,22 @@ Examples:
   bilevel runs --filter status=finished --filter seed=0
   bilevel runs --tag baseline --json                    as JSON, one run per line
   bilevel runs best --by 'test accuracy' --highest      the best of them
-  bilevel runs remove runs/old-run                      deletes a run, after asking
+  bilevel runs remove runs/old-run                      deletes a run, after a confirmation
 
-Keys for --sort, --filter and --by: run, task, method, name, note, tag, status (finished, \
-diverged, running, unfinished, damaged), seed, iterations, inner_loss, outer_loss, \
-best_outer_loss, date, duration, any key of the configuration such as outer.rate, and the task's \
-own measures.";
+Keys for --sort, --filter and --by:
+  run, task, method, name, note, tag, seed, iterations, date, duration
+  status          finished, diverged, running, unfinished or damaged
+  inner_loss, outer_loss, best_outer_loss
+  any key of the configuration, such as outer.rate, and any metric of the task";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   bilevel export runs/synth1d-rmd-s0 --csv metrics.csv
   bilevel export runs/sweep-synth1d --parquet metrics.parquet    every run below the folder
 
-A table has one row per outer iteration: run, name, task, method and seed, then losses, norms, \
-diagnostics, measures, counts of derivatives and seconds. A number that was not taken, or was not \
-finite, is empty.";
+A table has one row per outer iteration. The columns are run, name, task, method and seed, then \
+losses, norms, diagnostics, metrics, counts of derivatives and seconds. A number that is absent or \
+not finite is an empty cell.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -79,9 +80,9 @@ Examples:
   bilevel reproduce synth1d --quick                  one table, in a second
   bilevel reproduce all --quick --out reproduction   everything, with a page of tables and figures
   bilevel reproduce all --json > rows.jsonl          with enough seeds for the printed digits
-  bilevel reproduce mine.toml                        a study of your own, or a table with a row of your own
+  bilevel reproduce mine.toml                        your own study, or a table with your own row
   bilevel reproduce invariance --scale paper --time-limit 9m --unpack parts --pack parts
-                                                     the paper's protocol, in parts, wherever there is time
+                                                     the paper's protocol, in parts, on any machines
 
 The folder then holds:
   study.toml   the request
@@ -92,8 +93,8 @@ With 'all', every study has a folder like this inside one with all rows and one 
 
 /// Learns hyperparameters by differentiating through training.
 ///
-/// A bilevel problem has an inner loss, which trains parameters, and an outer loss, which judges them. The program
-/// tunes the hyperparameters of the inner loss to lower the outer loss. Without a command it runs 'bilevel reproduce
+/// A bilevel problem has an inner loss, which training minimises over the parameters, and an outer loss of the trained
+/// parameters. The program tunes the hyperparameters of the inner loss to lower the outer loss. Without a command it runs 'bilevel reproduce
 /// wrong-labels'.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
@@ -286,7 +287,7 @@ pub struct Run {
     /// A tag for finding the run; may be repeated.
     #[arg(long, value_name = "TEXT")]
     pub tag: Vec<String>,
-    /// A note to keep with the run.
+    /// A note on the run.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
     /// Concurrent runs of a sweep; by default a number that suits this machine.
@@ -318,7 +319,7 @@ pub struct Resume {
     /// Continue on another device; the numbers may then differ in the last bits.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// The precision with which the run was started; any other is refused.
+    /// The precision of the run; any other is an error.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
     /// Also write event files for TensorBoard from now on.
@@ -373,7 +374,7 @@ pub struct Chosen {
     /// Only runs with this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Only runs for which this holds, such as outer.rate=0.1, status!=diverged or outer_loss<0.2; may be repeated.
+    /// Only runs with this property, such as outer.rate=0.1, status!=diverged or outer_loss<0.2; may be repeated.
     #[arg(long, value_name = "CONDITION")]
     pub filter: Vec<String>,
 }

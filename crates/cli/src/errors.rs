@@ -59,7 +59,7 @@ pub enum CliError {
     Changed(PathBuf),
     /// The configuration in the folder of a run names another device than the one its checkpoints were made on.
     #[error(
-        "the checkpoints in {folder} were made on {was}, but {folder}/config.toml says {now}; continue on {was} with \
+        "the checkpoints in {folder} were made on {was}, but {folder}/config.toml has {now}; continue on {was} with \
          'bilevel resume {folder} --device {was}', or on {now} with --device {now}",
         folder = path.display()
     )]
@@ -89,7 +89,7 @@ pub enum CliError {
     },
     /// A run to resume is past the last requested iteration.
     #[error(
-        "{} has already done {done} iterations, so --iterations {asked} leaves nothing to do; ask for more than {done}",
+        "{} has already done {done} iterations, so --iterations {asked} leaves nothing to do; choose more than {done}",
         path.display()
     )]
     Past {
@@ -177,11 +177,10 @@ fn in_words(error: &bilevel::Error) -> String {
         }
         bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
             let free =
-                free.map_or(", more than there is in total".into(), |free| format!(" and {} are free", bytes(free)));
+                free.map_or(", more than there is in total".into(), |free| format!(", but {} are free", bytes(free)));
             format!(
-                "this needs {} of memory at once{free}; close other programs that use memory, or choose --set \
-                 dtype=f32, fewer chains, smaller batches, a method that stores less (such as 'rmd' with \
-                method.storage=checkpoints), or another --device",
+                "this needs {} of memory at once{free}; use --set dtype=f32, fewer chains, smaller batches, \
+                 another --device, or a method that stores less, such as rmd with method.storage=checkpoints",
                 bytes(*needed)
             )
         }

@@ -1,5 +1,7 @@
 //! The `bilevel` command, for the tasks, studies, methods and optimizers of a [`Registry`]: its own, or yours.
 //!
+//! Use it as a library to build a command with your own tasks; `examples/own-task` is a complete one.
+//!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
 //!     // With your own tasks: bilevel_run::Registry::new().task::<MyTask>()
@@ -7,8 +9,8 @@
 //! }
 //! ```
 //!
-//! `run` does runs and studies and keeps them in folders, `pages` and `terminal` show them, and
-//! `commands` has one file per command.
+//! `run` executes runs and studies and stores them in folders, `pages` and `terminal` show them, and `commands` has one
+//! file per command.
 
 #![forbid(unsafe_code)]
 

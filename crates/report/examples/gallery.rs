@@ -23,8 +23,8 @@ fn main() -> ExitCode {
 
 /// The page.
 pub fn sample() -> Report {
-    let intro = "Every number here is made up. The page shows what a report can hold: curves with their uncertainty, \
-                 heat maps, tables, warnings and text.\n\nPoint at a plot to read values; choose a name in a legend to \
+    let intro = "Every number here is made up. The page shows the parts of a report: curves with their uncertainty, \
+        heat maps, tables, warnings and text.\n\nPoint at a plot to read values; choose a name in a legend to \
                  hide its curve. Everything is in this one file, so `report.html` can be sent to a colleague directly.";
     Report {
         title: "Learning a penalty for every weight".into(),

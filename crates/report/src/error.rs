@@ -15,7 +15,7 @@ use std::fmt;
 pub enum ReportError {
     /// A width in pixels that makes no sense, or would need gigabytes.
     Width {
-        /// The width asked for.
+        /// The requested width.
         given: u32,
         /// The least that can be drawn.
         least: u32,
@@ -33,7 +33,7 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReportError::Width { given, least, most } => {
-                write!(f, "a picture {given} pixels wide cannot be drawn; ask for {least} to {most}")
+                write!(f, "a picture {given} pixels wide cannot be drawn; choose {least} to {most}")
             }
             ReportError::Encode { reason } => write!(f, "the picture cannot be encoded as PNG: {reason}"),
         }

@@ -1,9 +1,11 @@
-//! Plain data as pictures and pages.
+//! Reports: plots, pictures and tables of plain data, on self-contained pages.
+//!
+//! The command uses it for its reports; it depends on no other crate of the project, so you can use it for your own.
 //!
 //! A [`Plot`] of curves, [`Pictures`] of matrices and a [`Table`] can be rendered as SVG, PNG, HTML, Markdown or
 //! aligned text. A [`Report`] puts them on one self-contained page. [`events`] writes scalars for TensorBoard. Nothing
-//! here panics on odd data. Values that cannot be drawn (a NaN, a negative value on a logarithmic axis) are left out,
-//! and an empty plot says that it is empty.
+//! here panics on odd data. Values that cannot be drawn (a NaN, a negative value on a logarithmic axis) are skipped,
+//! and an empty plot has a note.
 //!
 //! ```
 //! use bilevel_report::{Axis, Curve, Plot, Report, Section};

@@ -139,11 +139,11 @@ fn print(
         Some(first) => {
             writeln!(out, "Begin with {}:\n\n  {}\n", first.method, command(config, registry, &first.recipe))?;
         }
-        None => writeln!(out, "No method that is known applies to this problem.\n")?,
+        None => writeln!(out, "No registered method applies to this problem.\n")?,
     }
     if !advice.refused.is_empty() {
         let names: Vec<&str> = advice.refused.iter().map(|(name, _)| name.as_str()).collect();
-        writeln!(out, "Not ranked: {}; --json says why.", names.join(", "))?;
+        writeln!(out, "Not ranked: {}; --json has the reasons.", names.join(", "))?;
     }
     Ok(())
 }

@@ -76,8 +76,7 @@ fn mark(study: &Comparison) -> String {
     for key in ["method", "seed", "threads", "shard_from", "data", "checkpoint", "metrics"] {
         settings.shift_remove(key);
     }
-    let mut text =
-        String::from("# What 'bilevel compare' was asked for; the runs are in the folders beside this file.\n");
+    let mut text = String::from("# The request to 'bilevel compare'; the runs are in the folders next to this file.\n");
     text += &format!("study = {}\ntask = {}\n", json!(study.name()), json!(study.task.name()));
     text + &format!("settings = {}\n", json!(serde_json::Value::Object(settings).to_string()))
 }

@@ -113,7 +113,7 @@ pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &
 fn mark(name: &str, plan: &Plan) -> String {
     let data = plan.data.as_ref().map_or(String::new(), |data| format!("data = {}\n", json!(data)));
     format!(
-        "# What 'bilevel reproduce' was asked for.\nstudy = {}\nscale = \"{}\"\nseed = {}\ndevice = {}\n{data}",
+        "# The request to 'bilevel reproduce'.\nstudy = {}\nscale = \"{}\"\nseed = {}\ndevice = {}\n{data}",
         json!(name),
         plan.scale,
         plan.seed,
@@ -283,11 +283,11 @@ fn conduct(
     };
     let (findings, ended) = match conducted {
         Ok(()) if report => partly(format!("finished items are reported: {count}")),
-        Ok(()) if !only.is_empty() => partly(format!("{count} items of those asked for with --only are done")),
+        Ok(()) if !only.is_empty() => partly(format!("{count} items selected by --only are done")),
         Ok(()) => (study.findings(plan, &done)?, Ended::Whole),
         Err(CliError::StoppedStudy { .. }) if expired => partly(format!(
-            "the time limit is reached: {count} of the {total} items known so far are done{left}; give the same command again \
-             to go on"
+            "the time limit is reached: {count} of the {total} items known so far are done{left}; to continue, give \
+                the same command again"
         )),
         Err(CliError::Item { item, error, missing, path }) if !done.is_empty() => {
             let findings = unfinished(study.findings(plan, &done).ok(), &done, (&item, &error), &missing);
@@ -378,7 +378,7 @@ pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()>
 fn next(program: &str) -> String {
     let commands = [
         ("run hyper-cleaning", "learn a weight for each training label, with settings you can change"),
-        ("reproduce digits", "learn 640 penalties, beside one tuned penalty and none"),
+        ("reproduce digits", "learn 640 penalties, and compare with one tuned penalty and none"),
         ("tour", "how a loss is written, differentiated and run"),
     ];
     let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);

@@ -64,7 +64,7 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
         Some(done) if config.outer.iterations < done => {
             return Err(CliError::Usage(format!(
                 "{0} has already done {done} iterations, so outer.iterations = {1} in {0}/config.toml leaves nothing \
-                 to do; ask for more than {done}",
+                 to do; choose more than {done}",
                 folder.path().display(),
                 config.outer.iterations
             )));

@@ -166,13 +166,13 @@ fn remove(folders: &[PathBuf], yes: bool, quiet: bool, out: &mut dyn Write) -> R
     folders.iter().try_for_each(|folder| check_removable(folder))?;
     if !yes {
         if !std::io::stdin().is_terminal() {
-            let sentence = "there is no terminal to ask for confirmation; give --yes to remove them without a question";
+            let sentence = "there is no terminal for a confirmation; use --yes to remove them without one";
             return Err(CliError::Usage(format!("these are {}: {sentence}", counted(folders.len() as u64, "run"))));
         }
         for folder in folders {
             writeln!(out, "  {}", escaped_path(folder))?;
         }
-        write!(out, "Remove {}? They cannot be brought back. [y/N] ", counted(folders.len() as u64, "run"))?;
+        write!(out, "Remove {}? They cannot be restored. [y/N] ", counted(folders.len() as u64, "run"))?;
         out.flush()?;
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
@@ -195,7 +195,7 @@ fn check_removable(folder: &Path) -> Result<()> {
     let data = folder.symlink_metadata().map_err(|error| CliError::file("remove", folder, &error))?;
     let usage = |sentence: String| Err(CliError::Usage(format!("{} {sentence}", escaped_path(folder))));
     if data.is_symlink() {
-        return usage("is a link; remove the link itself, or name the folder that it leads to".into());
+        return usage("is a link; remove the link itself, or give the folder it points to".into());
     }
     if !is_run(folder) {
         return usage("holds no run; 'bilevel runs' lists the runs".into());
@@ -207,7 +207,7 @@ fn check_removable(folder: &Path) -> Result<()> {
         .find(|name| !OWN.iter().any(|own| name == own) && !bilevel::files::whole_file::is_unfinished(name));
     if let Some(name) = foreign {
         let name = name.to_string_lossy();
-        return usage(format!("holds {name}, which no run writes; move it away first"));
+        return usage(format!("contains {name}, which is not part of a run; move it away first"));
     }
     match Overview::read(folder, folder).status {
         Status::Running => usage("is running; stop it first, with Ctrl-C in its terminal".into()),

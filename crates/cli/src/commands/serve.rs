@@ -16,7 +16,7 @@ pub fn serve(registry: &Registry, arguments: &Serve, quiet: bool, out: &mut dyn 
     let server = Server::listen(arguments.port)?;
     if !quiet {
         writeln!(out, "the runs in {} are at {}", escaped_path(folder), server.address())?;
-        writeln!(out, "Ctrl-C ends it; nothing is changed")?;
+        writeln!(out, "press Ctrl-C to stop; the server is read-only")?;
         out.flush()?;
     }
     end_on_interrupt(Arc::new(Mutex::new(())), |()| "no longer shown".into())?;

@@ -110,8 +110,7 @@ fn mark(first: &Config, keys: &[String]) -> String {
             _ => _ = settings.shift_remove(table),
         }
     }
-    let mut text =
-        String::from("# What 'bilevel run' was asked to sweep; the runs are in the folders beside this file.\n");
+    let mut text = String::from("# The sweep of 'bilevel run'; the runs are in the folders next to this file.\n");
     text += &format!("study = \"sweep\"\ntask = {}\nkeys = {}\n", json!(first.task.name()), json!(keys));
     text + &format!("settings = {}\n", json!(serde_json::Value::Object(settings).to_string()))
 }

@@ -193,7 +193,7 @@ fn by_rows(history: &History, figures: &mut [(&str, Option<Plot>)]) -> Option<Pl
     let (low, high) = range(&all)?;
     let y = fitting_axis("", &curves);
     let line = [(best.0, low), (best.0, high)];
-    curves.push(Curve::new(format!("iteration {}, the least held-out loss", best.0), line).dashed());
+    curves.push(Curve::new(format!("iteration {}, the lowest held-out loss", best.0), line).dashed());
     Some(Plot { title: "Loss on training, validation and held-out rows".into(), x: Axis::linear(X), y, curves })
 }
 
@@ -252,7 +252,7 @@ pub fn hypergradient(runs: &[Named], returned: &str) -> Option<Figure> {
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
     let horizon = |history: &History| history.points(|row| row.diagnostics.horizon);
-    if let Some(plot) = quantity("How far the inner loop gets", runs, horizon) {
+    if let Some(plot) = quantity("Progress of the inner loop", runs, horizon) {
         let mut plot = calmed(plot);
         if let [curve] = &mut plot.curves[..]
             && curve.name.is_empty()
@@ -264,7 +264,7 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
         let ones: Vec<(f64, f64)> =
             longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
         let series = if runs.len() > 1 { Some(runs.len()) } else { None };
-        let line = Curve::new("1: begins to forget its start", ones).dashed();
+        let line = Curve::new("1: the initial error has shrunk by 1/e", ones).dashed();
         plot.curves.push(Curve { series, ..line });
         plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(), ["losses-by-rows"]);
         let curves = &drawn(&figures[0]).curves;
         let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
-        let line = "iteration 2, the least held-out loss";
+        let line = "iteration 2, the lowest held-out loss";
         assert_eq!(names, ["training loss", "validation loss", "held-out loss", line]);
         assert!(curves[3].dashed && curves[3].points.iter().all(|point| point.0 == 2.0));
         assert!(possible_stems(&history).contains(&figures[0].stem));

@@ -223,7 +223,7 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
         row.push(run.state_word().into());
         row
     };
-    Table { columns, rows: runs.iter().map(row).collect(), caption: "The runs as numbers".into() }
+    Table { columns, rows: runs.iter().map(row).collect(), caption: "Results of the runs".into() }
 }
 
 /// Short names that distinguish runs: method and seed if these differ, or else their folders.

@@ -211,7 +211,9 @@ impl RunFolder {
             Wrong::UnknownKey { instead: Instead::Moved(_), .. } => CliError::File {
                 action: "read",
                 path: path.clone(),
-                reason: "version 0.1 wrote it, and this version reads no run of that one; start the run again".into(),
+                reason: "it was written by version 0.1, whose runs this version cannot read; start the run \
+                    again"
+                    .into(),
             },
             _ => error.into(),
         })?;

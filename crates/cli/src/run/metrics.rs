@@ -56,7 +56,7 @@ impl Recorder {
     pub fn new(folder: &RunFolder, config: &Config, registry: &Registry, provenance: &Provenance) -> Self {
         let lines = JsonLines::new(folder.metrics_file()).tagged("run", config.path_hash());
         let text = format!(
-            "# Written by bilevel {}; provenance.json says more.\n{}",
+            "# Written by bilevel {}; provenance.json has the details.\n{}",
             provenance::VERSION,
             to_toml(registry, config)
         );

@@ -205,7 +205,7 @@ impl RunRecord {
         }
         for name in self.idle() {
             let name = if name.is_empty() { String::new() } else { format!(".{name}") };
-            all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it at its start."));
+            all.push(format!("`λ{name}` cannot influence the outer loss: the run does not change it."));
         }
         // The last warning of each kind: problems of the beginning alone have passed.
         let looked = self.history.rows.iter().rev().filter(|row| row.diagnostics.curvature.is_some()).take(LAST_LOOKS);

@@ -77,7 +77,7 @@ pub struct Overview {
     pub inner_loss: Option<f64>,
     /// The outer loss at the end.
     pub outer_loss: Option<f64>,
-    /// The least outer loss, if the run is finished.
+    /// The lowest outer loss, if the run is finished.
     pub best_outer_loss: Option<f64>,
     /// The task's own measures at the end.
     pub measures: Map<String, Value>,

@@ -1,7 +1,7 @@
 //! The metrics of runs, thinned while they are read; each read continues after the last one.
 //!
-//! Long runs keep one line in 2ᵏ, where k grows with the run, so that the memory for a run is bounded. In each stretch
-//! of 2ᵏ iterations a line with measures is preferred to one without. Lines are kept whole or not at all.
+//! Long runs keep one line in 2ᵏ, and k grows with the run, so that the memory for a run is bounded. In each stretch of
+//! 2ᵏ iterations a line with measures is preferred to one without. Lines are kept whole or not at all.
 
 use bilevel::files::whole_file::open_regular;
 use bilevel::observers::LONGEST_LINE;

@@ -174,7 +174,7 @@ fn parse(bytes: &[u8], port: u16) -> Result<Option<Request>, Refusal> {
     let is_head = match request.method {
         Some("GET") => false,
         Some("HEAD") => true,
-        _ => return Err(Refusal::Because(405, "this server only shows; it changes nothing")),
+        _ => return Err(Refusal::Because(405, "this server is read-only")),
     };
     let odd = Refusal::Because(400, "the address is not one of this server");
     let target = request.path.unwrap_or("");
@@ -240,7 +240,7 @@ pub fn write(stream: &mut TcpStream, response: &Response) {
     close(stream);
 }
 
-/// Tells a client that the server is busy. Sends only what fits into the system's buffer, without waiting.
+/// Tells a client that the server is busy. Sends as much as fits into the system's buffer, without waiting.
 pub fn busy(mut stream: TcpStream) {
     let response = Response::refusal(503, "too many requests at a time; try again");
     if stream.set_nonblocking(true).is_ok() {

@@ -178,7 +178,7 @@ const look = async () => {
     for (const name of [...items.keys()]) if (!names.has(name)) items.delete(name);
     for (const name of chosen.filter((name) => !names.has(name))) chosen.splice(chosen.indexOf(name), 1);
     const going = runs.filter((run) => run.status === "running").length;
-    const count = `${runs.length} ${runs.length === 1 ? "run" : "runs"} below ${found.folder}`;
+    const count = `${runs.length} ${runs.length === 1 ? "run" : "runs"} in ${found.folder}`;
     element("about").textContent = going ? `${count} · ${going} running` : count;
     document.title = going ? `(${going}) Runs` : "Runs";
     list();
@@ -192,7 +192,7 @@ const repeat = async () => {
       await look();
       element("trouble").hidden = true;
     } catch (error) {
-      element("trouble").textContent = error instanceof TypeError ? "The server does not answer; what is shown may be old." : String(error.message);
+      element("trouble").textContent = error instanceof TypeError ? "The server does not answer; this page may be out of date." : String(error.message);
       element("trouble").hidden = false;
     }
   }

@@ -56,7 +56,7 @@ impl<'a> Site<'a> {
             }
             "/api/compare" => self.compare(request),
             "/report" => self.report(request),
-            _ => Response::refusal(404, "there is nothing here; the page is at /"),
+            _ => Response::refusal(404, "there is no such page; the list of runs is at /"),
         }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Site<'a> {
         }
         let listing = self.catalogue.list();
         let found: Option<Vec<&Known>> = names.iter().map(|name| listing.run(name)).collect();
-        let Some(found) = found else { return Response::refusal(404, "there is no run of this name") };
+        let Some(found) = found else { return Response::refusal(404, "there is no run with this name") };
         let mut hash = DefaultHasher::new();
         for known in &found {
             (&known.overview.path, known.stamp, known.overview.status.word()).hash(&mut hash);
@@ -96,11 +96,11 @@ impl<'a> Site<'a> {
     fn report(&self, request: &Request) -> Response {
         let listing = self.catalogue.list();
         let Some(known) = Self::named(request).next().and_then(|name| listing.run(name)) else {
-            return Response::refusal(404, "there is no run of this name");
+            return Response::refusal(404, "there is no run with this name");
         };
         let mut page = vec![];
         let Ok(file) = open_regular(&known.overview.path.join("report.html")) else {
-            return Response::refusal(404, "this run has no report yet; it gets one when it ends");
+            return Response::refusal(404, "this run has no report yet; a run writes its report when it ends");
         };
         match file.take(LARGEST_REPORT + 1).read_to_end(&mut page) {
             Ok(length) if length as u64 <= LARGEST_REPORT => {

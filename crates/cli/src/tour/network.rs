@@ -147,11 +147,11 @@ pub fn show(page: &mut TourPage) -> Outcome {
     )?;
     page.line("allocates nothing. \"Least possible\" is the peak of live values.\n")?;
 
-    page.line("This loss has a mistake: it penalises the output bias through stop_gradient. It can be found without")?;
     page.line(
-        "computing a number: the graph shows for which hyperparameters the mixed product v·∂²L/∂θ∂λ is always \
-    zero:\n",
+        "This loss has a mistake: it penalises the output bias through stop_gradient. The graph reveals it \
+        without",
     )?;
+    page.line("computing a number: for some hyperparameters the mixed product v·∂²L/∂θ∂λ is always zero:\n")?;
     for (name, product) in penalty.names().iter().zip(mixed_vector(loss, &theta, &v, &lambda)?) {
         page.inset(&match product {
             Some(_) => format!("λ.{name} acts on the trained parameters"),

@@ -75,8 +75,8 @@ fn learn(method: &dyn Method, inner: InnerLoop, iterations: usize) -> Result<Lea
 
 /// Writes the part.
 pub fn show(page: &mut TourPage) -> Outcome {
-    page.heading("2. A bi-level problem in one dimension")?;
-    page.line("Choose λ so that f = (λ − θ)² + (θ − ½)² is least if θ minimises L = θ³/3 − (1 − λ²)·θ.")?;
+    page.heading("2. A bilevel problem in one dimension")?;
+    page.line("Choose λ so that f = (λ − θ)² + (θ − ½)² is minimal if θ minimises L = θ³/3 − (1 − λ²)·θ.")?;
     page.line(
         "Langevin steps of size γ train θ at temperature 1e-6. The 100 inner steps of an outer iteration, their",
     )?;

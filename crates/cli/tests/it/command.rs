@@ -287,8 +287,8 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
     for (arguments, sentence) in [
         (
             &["resume", "old"][..],
-            "cannot read old/config.toml: version 0.1 wrote it, and this version reads no run of that one; start the run \
-             again",
+            "cannot read old/config.toml: it was written by version 0.1, whose runs this version cannot read; start \
+                the run again",
         ),
         (&["run", "synht1d"], "there is no task 'synht1d'; did you mean synth1d?"),
         (&["run", "colour"], &format!("there is no task 'colour'; the tasks are {tasks}")),
@@ -307,8 +307,8 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         ),
         (
             &["run", "synth1d", "--method", "soba", "--set", "inner.temperature=0.1"],
-            "--set inner.temperature=0.1: soba cannot use the temperature of the inner loop: it takes steps without \
-             Langevin noise; set it to 0",
+            "--set inner.temperature=0.1: soba cannot use the temperature of the inner loop: its steps have no \
+                Langevin noise; set it to 0",
         ),
         (&["run", "synth1d", "--set", "seed"], "--set seed: it must have the form key=value"),
         (&["run", "synth1d", "--outer", "0"], "--iterations 0: outer.iterations is 0 but must be at least 1"),

@@ -46,7 +46,7 @@ fn a_pipe_in_the_folder_of_a_run_is_never_opened() {
     run(&place, "whole", &[]);
     let compare = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "6", "--quiet", "--out"];
     place.run(&[&compare[..], &["compared"]].concat()).done();
-    let said = "is a pipe or device, not a regular file, so it was left alone";
+    let said = "is a pipe or device, not a regular file, so it was not touched";
     for (number, (name, command, refused)) in [
         ("metrics.jsonl", "resume", true),
         ("metrics.jsonl", "report", true),
@@ -87,7 +87,7 @@ fn nothing_is_written_through_a_link() {
     std::fs::create_dir_all(place.path("new/checkpoint")).unwrap();
     symlink("../../precious", place.path("new/checkpoint/lock")).unwrap();
     let said = place.run(&["run", "synth1d", "--outer", "3", "--quiet", "--out", "new"]);
-    said.refused("cannot write to new/checkpoint/lock: it is a link, not a regular file, so it was left alone");
+    said.refused("cannot write to new/checkpoint/lock: it is a link, not a regular file, so it was not touched");
     // A run that begins again, as there is no checkpoint yet.
     run(&place, "kept", &[]);
     for name in ["result.json", "lambda.safetensors", "metrics.jsonl"] {
@@ -99,7 +99,7 @@ fn nothing_is_written_through_a_link() {
     for target in ["../precious", "../nothing"] {
         symlink(target, place.path("kept/metrics.jsonl")).unwrap();
         let said = place.run(&["resume", "kept", "--quiet"]);
-        said.refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was left alone");
+        said.refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was not touched");
         std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
     }
     assert_eq!(place.read("precious"), "mine");
@@ -115,7 +115,7 @@ fn a_finished_run_whose_metrics_are_a_link_to_nothing_is_refused_in_one_sentence
     symlink("nowhere", place.path("kept/metrics.jsonl")).unwrap();
     place
         .run(&["resume", "kept", "--quiet"])
-        .refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was left alone");
+        .refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was not touched");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn a_report_replaces_nothing_that_is_no_regular_file() {
         let before = std::fs::symlink_metadata(place.path(name)).unwrap().file_type();
         place
             .run(&["report", "kept", "--out", name])
-            .refused(&format!("cannot write {name}: it is {what}, not a regular file, so it was left alone"));
+            .refused(&format!("cannot write {name}: it is {what}, not a regular file, so it was not touched"));
         assert_eq!(std::fs::symlink_metadata(place.path(name)).unwrap().file_type(), before);
     }
     assert_eq!(place.read("precious.html"), "mine");
@@ -263,7 +263,7 @@ fn a_report_replaces_nothing_that_is_no_regular_file() {
     std::os::unix::fs::symlink("../precious.html", place.path("kept/report.html")).unwrap();
     place
         .run(&["report", "kept"])
-        .refused("cannot write kept/report.html: it is a link, not a regular file, so it was left alone");
+        .refused("cannot write kept/report.html: it is a link, not a regular file, so it was not touched");
 }
 
 #[cfg(unix)]

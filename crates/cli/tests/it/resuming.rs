@@ -271,7 +271,7 @@ fn what_computed_a_run_stands_beside_its_result_and_every_resumption_adds_to_it(
     assert_eq!(entries[1]["resumed_after"], 12);
     assert_eq!(entries[1]["command"][1], "resume");
 
-    let head = format!("# Written by bilevel {}; provenance.json says more.\n", env!("CARGO_PKG_VERSION"));
+    let head = format!("# Written by bilevel {}; provenance.json has the details.\n", env!("CARGO_PKG_VERSION"));
     assert!(place.read("one/config.toml").starts_with(&head));
     let page = place.read("one/report.html");
     let footer = page.split("<footer>").nth(1).unwrap();

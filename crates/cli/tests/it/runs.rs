@@ -101,9 +101,9 @@ fn the_best_is_named_and_losses_of_different_tasks_are_not_compared() {
 #[test]
 fn only_runs_are_removed_and_nothing_that_no_run_wrote() {
     let place = some();
-    place.run(&["runs", "remove", "runs/a"]).refused(
-        "these are 1 run: there is no terminal to ask for confirmation; give --yes to remove them without a question",
-    );
+    place
+        .run(&["runs", "remove", "runs/a"])
+        .refused("these are 1 run: there is no terminal for a confirmation; use --yes to remove them without one");
     place.run(&["runs", "remove", "runs", "--yes"]).refused("runs holds no run; 'bilevel runs' lists the runs");
     place.write("runs/b/thesis.tex", "years of work");
     place

@@ -62,7 +62,7 @@ pub struct Photographs {
 }
 
 impl Photographs {
-    /// As a part of a page; an image that cannot be drawn says so in its place.
+    /// The photographs as a part of a page; an image that cannot be drawn is replaced by the error.
     pub(crate) fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table class=\"photographs\">");
         if !self.columns.is_empty() {

@@ -111,7 +111,7 @@ impl Curve {
 /// Curves in one coordinate system.
 ///
 /// Both axes cover all that can be drawn. Curves take colours in their order; after eight the colours come again with
-/// another dash. However long a curve is, no more of it is written than can be seen.
+/// another dash. A long curve is written only in as much detail as is visible.
 ///
 /// ```
 /// use bilevel_report::{Axis, Curve, Plot};

@@ -61,8 +61,8 @@ pub fn link() -> Option<&'static Link> {
 pub fn refuse() -> Result<()> {
     let Some(launch) = launch() else { return Ok(()) };
     Err(CliError::Usage(format!(
-        "only 'bilevel run', 'resume', 'compare' and 'reproduce' are shared out over ranks, and {} started {}; give this command \
-         without a launcher",
+        "only 'bilevel run', 'resume', 'compare' and 'reproduce' run on several ranks, but {} started {}; give this \
+            command without a launcher",
         launch.launcher, launch.size
     )))
 }

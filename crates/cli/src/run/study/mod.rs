@@ -218,7 +218,7 @@ impl Conductor<'_> {
         let damaged = |error: serde_json::Error| CliError::File {
             action: "read",
             path: path.clone(),
-            reason: format!("{error}; remove it to measure again"),
+            reason: format!("{error}; remove it to repeat the measurement"),
         };
         let found: Record = serde_json::from_slice(&text).map_err(damaged)?;
         if (&found.hash, found.device) != (&item.hash(), self.plan.device) {

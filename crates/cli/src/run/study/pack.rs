@@ -85,7 +85,7 @@ pub fn pack(study: &Path, to: &Path) -> Result<usize> {
     Ok(parts.count)
 }
 
-/// Thins metrics: lines with measures, the line of the least outer loss and the last one stay, and a few others.
+/// Thins metrics: lines with measures, the line of the lowest outer loss and the last one stay, and a few others.
 fn thinned(text: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let every = lines.len().div_ceil(LINES).max(1);
@@ -255,7 +255,11 @@ fn visit(
             let path = entry.path()?.into_owned();
             let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
             if !inside || path.components().count() > 3 || !entry.header().entry_type().is_file() {
-                return Err(std::io::Error::other(format!("it holds {}, which is no file of a study", path.display())));
+                return Err(std::io::Error::other(format!(
+                    "it holds {}, which is not a file of a \
+                    study",
+                    path.display()
+                )));
             }
             if entry.header().size()? > LARGEST {
                 return Err(std::io::Error::other(format!(
@@ -265,7 +269,7 @@ fn visit(
             }
             visit(path, &mut entry)?;
         }
-        // Reads to the end, because the checksum is there.
+        // Reads to the end, which has the checksum.
         std::io::copy(&mut stream, &mut std::io::sink()).map(|_| ())
     };
     read().map_err(|error| format!("{error}; copy all its parts again"))
@@ -377,6 +381,6 @@ mod tests {
         let bytes = archive.into_inner().unwrap().finish().unwrap();
         std::fs::write(part(scratch.path(), 1), bytes).unwrap();
         let refused = unpack(scratch.path(), &scratch.path().join("study")).unwrap_err().to_string();
-        assert!(refused.contains("../escape, which is no file of a study"), "{refused}");
+        assert!(refused.contains("../escape, which is not a file of a study"), "{refused}");
     }
 }

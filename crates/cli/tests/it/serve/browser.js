@@ -21,7 +21,7 @@
   await until("five runs in the list", () => all("#runs li").length === 5);
   check("the running run is not marked", row("running")?.textContent.includes("running 10/60"));
   check("the time left is missing", row("running")?.textContent.includes(" left"));
-  check("the count is wrong", document.getElementById("about").textContent === "5 runs below runs · 1 running");
+  check("the count is wrong", document.getElementById("about").textContent === "5 runs in runs · 1 running");
   check("the diverged run is not marked", all(".state.diverged").length === 1);
 
   // The filter and the order.
