@@ -1,8 +1,10 @@
-//! Gradient-based bilevel optimisation: learn λ so that θ, trained on an inner loss that depends on λ, has a small outer loss.
+//! Gradient-based bilevel optimisation: learns hyperparameters λ by differentiating a validation loss through training.
 //!
-//! A [`Problem`] is two losses written in plain Rust on symbolic tensors. A method estimates the hypergradient, the derivative of the outer
-//! loss through the whole training; exact second-order products are derived from the losses and compiled. A [`Driver`] moves λ along it, with
-//! diagnostics, observers and checkpoints.
+//! Use it if you have more hyperparameters than a grid can handle: a penalty for each weight, a weight for each example,
+//! an augmentation, a loss or an initialisation. A [`Problem`] is two losses written in plain Rust on symbolic tensors.
+//! The inner loss trains parameters θ and depends on λ; the outer loss judges the trained θ. A method estimates the
+//! hypergradient, the derivative of the outer loss through the whole training, with exact second-order products. A
+//! [`Driver`] moves λ against it, with diagnostics, observers and checkpoints.
 //!
 //! ```
 //! use bilevel::prelude::*;
@@ -24,31 +26,36 @@
 //!
 //! # Which method
 //!
-//! | situation | method |
+//! | your problem | method |
 //! |---|---|
+//! | anything, first; noisy or non-convex training | [`LangevinAdjoint`](methods::LangevinAdjoint) |
 //! | training reaches a minimum | [`IftCg`](methods::IftCg); [`Nystrom`](methods::Nystrom) if the Hessian is nearly singular |
 //! | training is short, or starts from λ | [`Rmd`](methods::Rmd); [`Fmd`](methods::Fmd) if λ has few numbers |
-//! | training is noisy or at a temperature | [`LangevinAdjoint`](methods::LangevinAdjoint), in memory that does not grow with the steps |
-//! | every inner step should count | single-loop methods such as [`Soba`](methods::Soba) |
-//! | no second derivatives | [`RmdFo`](methods::RmdFo), [`HpoSgld`](methods::HpoSgld), [`F2sa`](methods::F2sa) |
+//! | many cheap outer iterations with minibatches | single-loop methods such as [`Soba`](methods::Soba) |
+//! | second derivatives cost too much | [`F2sa`](methods::F2sa), [`Sama`](methods::Sama) |
 //!
-//! `bilevel advise` measures a problem and recommends one. [`Problem::check`](AnyProblem::check) compares a method with
-//! differences before a long run.
+//! The command `bilevel advise` measures a problem and recommends a method. [`Problem::check`](AnyProblem::check)
+//! compares a method with finite differences before a long run.
 //!
 //! # Modules
 //!
-//! [`methods`], [`optimizers`], [`observers`], [`checkpoints`] and [`diagnostics`] configure a run. [`data`], [`training`] and [`files`] are for
-//! problems and their values. [`oracle`] is for your own derivatives; [`programs`] and [`parts`] are for your own
-//! methods; [`graph`] is the engine.
+//! - To configure a run: [`methods`], [`optimizers`], [`observers`], [`checkpoints`] and [`diagnostics`].
+//! - For problems and their values: [`data`], [`splits`], [`training`] and [`files`].
+//! - For your own derivatives: [`oracle`]. For your own methods: [`programs`] and [`parts`].
+//! - The engine, with tensors and layers ([`graph::nn`]): [`graph`].
 //!
 //! # The guide
 //!
-//! [The guide](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/SUMMARY.md) has concepts, the choice of a method, examples
-//! and the mathematics.
+//! [The guide](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/SUMMARY.md) explains the
+//! [concepts](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/concepts.md), the
+//! [choice of a method](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/methods.md) and
+//! [writing a problem](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/problem.md), and has a
+//! [gallery of ten examples](https://github.com/bilevel-rs/bilevel/blob/main/docs/guide/src/gallery.md).
 //!
 //! # Features
 //!
-//! `checkpoints`, on by default, saves runs, λ and θ in files. `ndarray` adds conversions between [`Array`] and the arrays of the crate `ndarray`.
+//! `checkpoints`, on by default, saves runs, λ and θ in files. `ndarray` adds conversions between [`Array`] and the
+//! arrays of the crate `ndarray`.
 
 #![forbid(unsafe_code)]
 
@@ -87,7 +94,7 @@ pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Precision, Tensor, Tree};
 
 pub mod checkpoints {
-    //! Checkpoints: atomic, checksummed files from which a run continues to the same bits.
+    //! Checkpoints: atomic, checksummed files from which a run resumes bit for bit.
 
     #[cfg(feature = "checkpoints")]
     pub use crate::checkpoint::Checkpoint;
@@ -101,7 +108,7 @@ pub mod checkpoints {
 }
 
 pub mod data {
-    //! Data that does not fit into memory or is drawn class by class: streams, classes and episodes; and how variables start.
+    //! Data that does not fit into memory or is drawn class by class: streams, classes and episodes. Initial values.
 
     pub use crate::problem::classes::{Classes, Episode, Shots};
     pub use crate::problem::feeding::stream::{Stream, StreamResult};
@@ -173,7 +180,7 @@ pub mod optimizers {
 }
 
 pub mod programs {
-    //! A problem as tensors and compiled programs, for methods written elsewhere.
+    //! A problem as tensors and compiled programs, for your own methods.
 
     pub use crate::compiled::leaves::Leaves;
     pub use crate::compiled::losses::Losses;
@@ -184,7 +191,7 @@ pub mod programs {
 }
 
 pub mod splits {
-    //! Rows to train on, to choose λ by, to hold out and to test with; and the judges of λ that use them.
+    //! Rows for training, validation, the held-out guard and the test, and comparisons of λ on them.
 
     pub use crate::generalisation::baselines::{BaselineRow, Baselines, Comparison};
     pub use crate::generalisation::guard::{Guard, GuardReport};
@@ -195,7 +202,7 @@ pub mod splits {
 }
 
 pub mod training {
-    //! Training by itself, without an outer loop, and the evaluation of losses.
+    //! Training alone, without an outer loop, and the evaluation of losses and metrics.
 
     pub use crate::compiled::evaluator::Evaluator;
     pub use crate::inner::trainer::Trainer;

@@ -34,11 +34,11 @@ pub fn by_nearness<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> 
     measured.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// How many single letters have to be changed, added, left out, or swapped with their neighbour to get from one word to the other
+/// The number of single letters to change, add, leave out or swap with their neighbour to turn one word into the other
 /// (optimal string alignment):
 ///
-/// D(i, j) is the least of D(i − 1, j) + 1, D(i, j − 1) + 1, D(i − 1, j − 1) + [aᵢ ≠ bⱼ], and D(i − 2, j − 2) + 1 if the last two
-/// letters are swapped.
+/// D(i, j) = min(D(i − 1, j) + 1, D(i, j − 1) + 1, D(i − 1, j − 1) + [aᵢ ≠ bⱼ]), and also D(i − 2, j − 2) + 1 if the
+/// last two letters are swapped.
 fn osa_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

@@ -1,7 +1,6 @@
-//! `#[derive(Tree)]`.
+//! `#[derive(Tree)]`, for users who write λ and θ as structs.
 //!
-//! Use it through `bilevel_graph::Tree`, which names both the trait and this macro; the trait's
-//! module explains what a tree is.
+//! Use it through `bilevel_graph::Tree`, which names both the trait and this macro; the trait's module explains trees.
 
 #![warn(clippy::too_many_lines)]
 #![forbid(unsafe_code)]

@@ -1,9 +1,11 @@
-//! Runs and studies.
+//! Runs and studies: tasks, configurations, results, and tables that compare with published numbers.
+//!
+//! Use it to give your own problem or method the whole command: settings, run folders, reports and comparisons.
 //!
 //! A [`Task`] is a bilevel problem with settings; a [`Config`] holds everything that one run of it depends on. A
 //! [`Study`] is a list of runs and measurements with a table of rows, each compared with a published number. A
-//! [`Registry`] holds tasks, studies, methods and optimizers: it begins with the library's methods, and crates and
-//! users add the rest.
+//! [`Registry`] holds tasks, studies, methods and optimizers. It starts with the library's methods; crates and users
+//! add the others.
 
 #![forbid(unsafe_code)]
 

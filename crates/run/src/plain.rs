@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub struct Plain {}
 
 /// The description of the method.
-pub const PLAIN: MethodInfo = MethodInfo::new("plain", "plain×n", "Plain training: λ stays at its start");
+pub const PLAIN: MethodInfo = MethodInfo::new("plain", "plain×n", "Plain training: λ does not change");
 
 struct Prepared {
     inner: InnerLoop,

@@ -60,7 +60,7 @@ pub struct KnownMethod {
 }
 
 impl KnownMethod {
-    /// One that is no method of the library.
+    /// A method that is not in the library.
     fn of<M>(info: MethodInfo) -> Self
     where
         M: Method + Default + Serialize + DeserializeOwned + JsonSchema + 'static,
@@ -214,7 +214,7 @@ impl Registry {
         }
     }
 
-    /// With one more task; one of the same name gives way.
+    /// Adds a task, or replaces the one with the same name.
     pub fn task<T: Task>(mut self) -> Self {
         self.tasks.retain(|known| known.name != T::NAME);
         self.tasks.push(KnownTask {
@@ -227,7 +227,7 @@ impl Registry {
         self
     }
 
-    /// With one more study; one of the same name gives way.
+    /// Adds a study, or replaces the one with the same name.
     pub fn study(mut self, study: impl Study + 'static) -> Self {
         self.studies.retain(|known| known.name() != study.name());
         self.studies.push(Arc::new(study));

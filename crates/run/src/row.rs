@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Verdict {
     /// It agrees with the paper, or with the reference if the paper has no number.
     Reproduced,
-    /// It does not, and why.
+    /// It does not, with the reason.
     NotReproduced(String),
     /// It is closer to the truth, cheaper or more accurate than the paper's number, or than the reference if the paper
     /// has none.
@@ -147,7 +147,7 @@ impl Row {
         self
     }
 
-    /// With a verdict that no finished run stands behind: the method was not run, or did not arrive.
+    /// With a verdict without a finished run: the method was not run, or did not finish.
     ///
     /// ```
     /// use bilevel_run::{Row, Verdict};

@@ -30,9 +30,9 @@ pub struct Context {
     pub data: Option<PathBuf>,
     /// The floating-point type.
     pub dtype: DType,
-    /// Whether λ is judged by the evidence, by a method for it ([`Evidence`](bilevel::methods::Evidence)). A task with
-    /// a normalised prior then builds a problem without an outer loss, and trains on all rows that have labels. Other
-    /// tasks ignore it, and the method refuses their problems.
+    /// Whether the criterion for λ is the evidence, by a method for it ([`Evidence`](bilevel::methods::Evidence)). A
+    /// task with a normalised prior then builds a problem without an outer loss, and trains on all rows that have
+    /// labels. Other tasks ignore it, and the method refuses their problems.
     pub evidence: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct BuiltOn<'a> {
 }
 
 impl Context {
-    /// The data folder, or an error that says how to name one.
+    /// The data folder, or an error with the option that sets it.
     ///
     /// ```
     /// let error = bilevel_run::Context::default().data_dir("pets").unwrap_err();

@@ -1,4 +1,4 @@
-//! Problems that are judged by the evidence: Bayesian linear regression in closed form, and one and two dimensions by quadrature.
+//! Problems that use the evidence: Bayesian linear regression in closed form, and one and two dimensions by quadrature.
 
 use super::dense::{Matrix, dot, gram, rows, solve, times, transposed_times};
 use super::quadrature::mean_slope;

@@ -51,8 +51,8 @@ pub(super) fn fitted_with(
         return not_applicable(method.name(), "it has no temperature");
     }
     let enough = facts.inner;
-    // A chain is warm from one call to the next; training towards a minimum arrives in its first half, and of a whole training
-    // the end is asked for.
+    // A chain is warm from one call to the next. Training towards a minimum converges in its first half; for a whole
+    // training, only the end matters.
     let burn_in = match facts.target {
         _ if !used.burn_in => 0,
         Target::Gibbs { .. } | Target::Evidence { .. } => 0,

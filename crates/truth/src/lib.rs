@@ -1,9 +1,10 @@
-//! The truth suite: problems whose hypergradients are known, and how far each method is from them.
+//! The truth suite: problems with known hypergradients, and the error of each method on them.
 //!
-//! Every [`TruthProblem`] has its exact hypergradient: by closed form, by dense linear algebra, by quadrature of dF/dλ
-//! = E\[f_λ\] − Cov(f, ∂L_T/∂λ)/τ, or, for whole trainings of networks, by exact reverse mode. [`measure`] runs a
-//! method on one of them and returns a [`Row`]: bias with its standard error, spread, cost and memory, and the claims
-//! of the method's documentation ([`Claims`](bilevel::methods::claims::Claims)).
+//! It is for developers of methods, for the tests of `bilevel`, and for `bilevel advise`. Every [`TruthProblem`] has
+//! its exact hypergradient by a closed form, by dense linear algebra, or by quadrature of dF/dλ = E\[f_λ\] − Cov(f,
+//! ∂L_T/∂λ)/τ. For whole trainings of networks, it is from exact reverse mode. [`measure`] runs a method on one of them
+//! and returns a [`Row`]: bias with its standard error, spread, cost and memory, and the claims of the method's
+//! documentation ([`Claims`](bilevel::methods::claims::Claims)).
 //!
 //! ```
 //! use bilevel::Cpu;

@@ -8,7 +8,7 @@ use bilevel::{Error, InnerLoop, Method, Result, Session};
 use bilevel_graph::{Buffer, Executor};
 use serde::{Deserialize, Serialize};
 
-/// A deviation of this many standard errors is still chance.
+/// The largest deviation, in standard errors, that counts as chance.
 const ERRORS: f64 = 3.0;
 /// A standard error above this share of the truth says too little to call a method right.
 pub const MAX_STANDARD_ERROR: f64 = 0.1;

@@ -23,12 +23,12 @@ pub enum CheckpointError {
         /// The system's error.
         source: IoError,
     },
-    /// It does not begin as a checkpoint does.
+    /// It lacks the header of a checkpoint.
     NotACheckpoint {
         /// The file.
         path: PathBuf,
     },
-    /// It was a checkpoint once: truncated, altered, or inconsistent.
+    /// It is a damaged checkpoint: truncated, altered, or inconsistent.
     Damaged {
         /// The file.
         path: PathBuf,
@@ -134,7 +134,7 @@ impl fmt::Display for CheckpointError {
             CheckpointError::OlderVersion { found, known, .. } => write!(
                 f,
                 "checkpoint {path} has format {found}, and this version reads only format {known}; finish the run \
-                with the version that began it, or start again"
+                    with the version that started it, or start again"
             ),
             CheckpointError::Foreign { difference, .. } => {
                 write!(f, "checkpoint {path} belongs to another run: {difference}")

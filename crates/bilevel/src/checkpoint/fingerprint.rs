@@ -239,7 +239,7 @@ impl Identity {
             return Some("θ starts cold in one of them and warm in the other".into());
         }
         if self.start != here.start {
-            return Some("it starts from a different λ or θ".into());
+            return Some("it has a different initial λ or θ".into());
         }
         self.problem.difference(&here.problem)
     }

@@ -75,8 +75,8 @@ impl Checkpoints {
         self
     }
 
-    /// Goes on from the newest checkpoint if there is one, else begins. Without this, a folder that holds checkpoints is
-    /// refused.
+    /// Continues from the newest checkpoint if there is one, otherwise starts. Without this, a folder that holds
+    /// checkpoints is refused.
     ///
     /// ```
     /// let checkpoints = bilevel::checkpoints::Checkpoints::new("runs/first").resume(true);

@@ -167,7 +167,7 @@ fn prefix_of(path: &Path) -> OsString {
 /// use bilevel::files::whole_file::refuse_irregular;
 /// assert!(refuse_irregular("no/such/file".as_ref()).is_ok());
 /// let error = refuse_irregular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was not touched");
 /// ```
 pub fn refuse_irregular(path: &Path) -> Result<()> {
     std::fs::symlink_metadata(path).map_or(Ok(()), |there| regular(there.file_type()))
@@ -177,7 +177,7 @@ pub fn refuse_irregular(path: &Path) -> Result<()> {
 ///
 /// ```
 /// let error = bilevel::files::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was not touched");
 /// ```
 pub fn open_regular(path: &Path) -> Result<File> {
     regular(std::fs::metadata(path)?.file_type())?;
@@ -203,7 +203,7 @@ fn regular(found: FileType) -> Result<()> {
         folder if folder.is_dir() => "a folder",
         _ => "a pipe or device",
     };
-    Err(Error::other(format!("it is {what}, not a regular file, so it was left alone")))
+    Err(Error::other(format!("it is {what}, not a regular file, so it was not touched")))
 }
 
 fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
@@ -265,7 +265,7 @@ mod tests {
         std::fs::create_dir(at("folder")).unwrap();
         for (name, what) in [("link", "a link"), ("folder", "a folder")] {
             let error = write_whole(&at(name), b"ours").unwrap_err().to_string();
-            assert_eq!(error, format!("it is {what}, not a regular file, so it was left alone"));
+            assert_eq!(error, format!("it is {what}, not a regular file, so it was not touched"));
         }
         // A link with the name of a temporary file is removed, but not its target.
         symlink(at("precious"), at(".new.aB3dE6gH9jK2.unfinished")).unwrap();

@@ -51,7 +51,7 @@ pub(crate) fn norm(square: f64, largest: f64, leaves: &Leaves) -> Result<f64> {
     Ok(scale * leaves.numbers()?.iter().map(|v| (v / scale).powi(2)).sum::<f64>().sqrt())
 }
 
-/// A program that finds the norms of groups of leaves in one go.
+/// A program that computes the norms of groups of leaves in one call.
 pub(crate) struct Norms {
     run: Box<dyn Runnable>,
     /// The types and shapes that it was compiled for.

@@ -219,7 +219,7 @@ impl Routine {
         places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
     }
 
-    /// Lets go of the inputs of a group, so that other holders can see that they are no longer in use.
+    /// Releases the inputs of a group, so that their other owners see that they are no longer in use.
     pub fn unbind(&mut self, prefix: &str) -> Result<()> {
         for input in whole(&self.inputs, prefix, "input")? {
             self.run.unbind_input(input?);
@@ -296,7 +296,7 @@ impl Routine {
         let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps, shown)?) };
         let Some(key) = self.drawn_with else {
             let reason =
-                "this program reads a stream, whose batches depend on a key; set one with set_key or bind_point";
+                "this program reads a stream, whose batches depend on a key; set a key with set_key or bind_point";
             return Err(Error::Program { reason: reason.into() });
         };
         for stretch in feed.stretches(steps.clone()) {
@@ -349,7 +349,12 @@ fn whole<'a>(
     let Some((_, places)) = groups.iter().find(|(name, _)| name == prefix) else {
         let known: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        let kept = if kind == "input" { "; nothing depends on it unless it is kept with keep_input" } else { "" };
+        let kept = if kind == "input" {
+            "; an input on which no output depends must be declared with \
+            keep_input"
+        } else {
+            ""
+        };
         let reason = format!("this program has no {kind}s {prefix}.0, {prefix}.1, …{kept}; its groups are: {known}");
         return Err(Error::Program { reason });
     };
@@ -357,8 +362,7 @@ fn whole<'a>(
     Ok(places.iter().enumerate().map(move |(number, place)| {
         let reason = || {
             format!(
-                "leaf {number} of {prefix} is not an {kind} of this program; carry it, or keep it with \
-                 keep_input"
+                "leaf {number} of {prefix} is not an {kind} of this program; carry it, or declare it with keep_input"
             )
         };
         place.ok_or_else(|| Error::Program { reason: reason() })

@@ -59,7 +59,7 @@ impl Shares {
         let all = link.numbers(code)?;
         let own = own?;
         if let Some(failed) = all.iter().position(|&code| code == 2) {
-            return Err(rank_error(format!("rank {failed} failed; its own message says why")).into());
+            return Err(rank_error(format!("rank {failed} failed; see its message")).into());
         }
         match all.contains(&1) {
             true => Err(bilevel_graph::Error::new(ErrorKind::Stopped).into()),

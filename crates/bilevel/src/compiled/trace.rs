@@ -271,7 +271,7 @@ impl<'g> Trace<'g> {
 }
 
 /// Tensors that count as independent variables from here on, for derivatives with respect to a computed value: θ after
-/// a step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and b and no longer on a − b.
+/// a step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and band no longer on a − b.
 pub(crate) fn as_variables(computed: &[Tensor]) -> Vec<Tensor> {
     computed.iter().map(|tensor| tensor.stop_gradient()).collect()
 }

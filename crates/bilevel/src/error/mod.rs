@@ -71,7 +71,7 @@ pub enum Error {
     },
     /// Data that are not there.
     MissingData {
-        /// The data, and where they are used.
+        /// The data, and the loss that uses them.
         reason: String,
         /// How to get them, or the setting that gives their place.
         remedy: String,
@@ -244,7 +244,7 @@ impl fmt::Display for Error {
             }
             Error::NotApplicable { method, reason } => write!(f, "{method} does not apply: {reason}"),
             Error::Unknown { kind, name, known } => write_unknown(f, kind, name, known),
-            Error::MissingLoss { level } => write!(f, "the problem has no {level} loss; give one with .{level}(…)"),
+            Error::MissingLoss { level } => write!(f, "the problem has no {level} loss; add one with .{level}(…)"),
             Error::MissingData { reason, remedy } => write!(f, "{reason}; {remedy}"),
             Error::Data { what, reason } => write!(f, "{what} {reason}"),
             Error::NamedTwice { what } => write!(f, "{what}; give each its own name"),

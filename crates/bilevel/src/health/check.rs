@@ -1,4 +1,4 @@
-//! Whether a problem's derivatives are right, and which methods can be trusted on it.
+//! Checks of a problem's derivatives, and of methods on it.
 //!
 //! A method's hypergradient is compared with two references, both in 64 bits:
 //!
@@ -49,7 +49,7 @@ const REST: f64 = 1e-3;
 /// Iterations of the linear solve at the minimum, at most.
 const SOLVE: usize = 500;
 
-/// Looks into a problem before it is run: see [`AnyProblem::check`](crate::AnyProblem::check).
+/// A check of a problem before a run: see [`AnyProblem::check`](crate::AnyProblem::check).
 pub struct Check<'p> {
     pub(crate) problem: &'p AnyProblem,
     pub(crate) executor: Option<Box<dyn Executor>>,
@@ -93,19 +93,19 @@ impl AnyProblem {
 }
 
 impl Check<'_> {
-    /// Checks this method as well; there may be several.
+    /// Also checks this method; there may be several.
     pub fn method(mut self, method: impl Method + 'static) -> Self {
         self.methods.push((Box::new(method), None));
         self
     }
 
-    /// As [`method`](Self::method), with an inner loop that is this method's alone.
+    /// Like [`method`](Self::method), with an inner loop for this method only.
     pub fn method_with(mut self, method: impl Method + 'static, inner: InnerLoop) -> Self {
         self.methods.push((Box::new(method), Some(inner)));
         self
     }
 
-    /// Runs this inner loop, for all methods that were given none, instead of the usual one of each.
+    /// Uses this inner loop for all methods without their own, instead of the usual one of each.
     pub fn inner(mut self, inner: InnerLoop) -> Self {
         self.inner = Some(inner);
         self
@@ -295,7 +295,7 @@ impl fmt::Display for Moved {
         write!(
             f,
             "The derivatives above are at a point nearby, up to {by:.1e} away: at the given one {lacking} of them \
-            were 0 or at a kink, so differences cannot verify them."
+                were 0 or at a kink, which differences cannot verify."
         )
     }
 }
@@ -319,7 +319,7 @@ impl Agreement {
         let Reference { along, doubt } = reference;
         let (own, size) = (euclidean(found), euclidean(along));
         if own == 0.0 && size == 0.0 {
-            let reason = "both derivatives are exactly 0 here, so the comparison says nothing";
+            let reason = "both derivatives are exactly 0 here, so they cannot be compared";
             return Err(Error::NoReference { reason: reason.into() });
         }
         let scale = if output.has_own_length() && own > 0.0 { size / own } else { 1.0 };
@@ -415,16 +415,16 @@ impl MethodReport {
     pub fn verdict(&self) -> String {
         let cold = match &self.found {
             Ok(Found { cold: true, .. }) => {
-                " Its memory was empty for the comparison with training, and warm for that with the minimum."
+                " For the comparison with training it started cold; for that with the minimum, warm."
             }
             _ => "",
         };
         let compared = match (self.output, &self.found) {
             (_, Err(_)) | (Output::Hypergradient, _) => "",
-            (Output::Step, _) => " It returns a step of λ, of which only the direction was compared.",
+            (Output::Step, _) => " It returns a step of λ, so only the direction was compared.",
             (Output::Direction { .. }, _) => {
-                " It returns a direction of λ that belongs to its own step of θ: at a fixed λ and θ it need not be that of \
-                 the hypergradient."
+                " It returns a direction of λ that matches its step of θ; at a fixed λ and θ, it may differ from the \
+                    hypergradient."
             }
         };
         self.judgement() + compared + cold
@@ -438,15 +438,12 @@ impl MethodReport {
         };
         let close = |agreement: &Result<Agreement>| agreement.as_ref().is_ok_and(Agreement::is_close);
         match (close(&found.training), close(&found.minimum)) {
-            (true, true) => format!(
-                "{name} is correct, both for the training as it is and for the minimum that it \
-                 approaches."
-            ),
-            (true, false) => format!("{name} is correct for the training as it is."),
+            (true, true) => {
+                format!("{name} is correct, both for this training and for the minimum that it approaches.")
+            }
+            (true, false) => format!("{name} is correct for this training."),
             (false, true) => {
-                format!(
-                    "{name} is correct for the minimum of the inner loss, which the training as it is does not reach."
-                )
+                format!("{name} is correct for the minimum of the inner loss, which this training does not reach.")
             }
             (false, false) => {
                 let both = [&found.training, &found.minimum].map(|agreement| agreement.as_ref().ok());
@@ -458,7 +455,7 @@ impl MethodReport {
                         )
                     }
                     Some(Agreement { cosine, .. }) if matches!(self.output, Output::Direction { .. }) => {
-                        format!("{name} points elsewhere than the hypergradient (cosine {cosine:.3}).")
+                        format!("{name} does not point along the hypergradient (cosine {cosine:.3}).")
                     }
                     Some(Agreement { cosine, .. }) if *cosine > 0.0 => {
                         format!(
@@ -578,7 +575,7 @@ impl fmt::Display for ProblemReport {
             writeln!(f, "{moved}\n")?;
         }
         if self.kinks() > 0 {
-            writeln!(f, "{} at a kink of a loss were left out.\n", counted(self.kinks(), "element"))?;
+            writeln!(f, "{} at a kink of a loss were skipped.\n", counted(self.kinks(), "element"))?;
         }
         for sentence in self.empty() {
             writeln!(f, "{sentence}\n")?;
@@ -588,7 +585,7 @@ impl fmt::Display for ProblemReport {
         }
         for name in &self.idle {
             let leaf = leaf_name("λ", name);
-            writeln!(f, "{leaf} cannot influence the outer loss: a run would not move it.")?;
+            writeln!(f, "{leaf} cannot influence the outer loss: a run would not change it.")?;
         }
         writeln!(f, "\n{}", self.curvature)?;
         match self.methods_table() {
@@ -720,10 +717,10 @@ impl Bench {
         Ok(Found { norm: euclidean(&found), cold, training, minimum })
     }
 
-    /// Refuses a reference for a problem that is judged by the evidence: neither reference is its derivative.
+    /// Returns an error for a problem that uses the evidence: neither reference is its derivative.
     fn has_outer_loss(&self) -> Result<()> {
-        let reason = "the evidence is a mean over a chain, which no single training or minimum gives; look at its standard error, \
-                      and compare with a chain of twice the length";
+        let reason = "the evidence is a mean over a chain, to which no single training or minimum corresponds; check \
+            its standard error, or compare with a chain of twice the length";
         match self.session.problem().judged_by_evidence {
             true => Err(Error::NoReference { reason: reason.into() }),
             false => Ok(()),

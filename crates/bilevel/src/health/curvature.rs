@@ -3,13 +3,13 @@
 //!   w = H·q − β·p,   α = w·q,   w ← w − α·q,   β ← ‖w‖,   p ← q,   q ← w/β
 //!
 //! The extreme eigenvalues of the tridiagonal matrix of all α and β approach those of H, the largest from below and the
-//! smallest from above. Only p, q and w are held, on the device: 3·|θ| numbers in addition to the workspace of one
+//! smallest from above. Only p, q and w are stored, on the device: 3·|θ| numbers in addition to the workspace of one
 //! Hessian product, for any number of products.
 //!
 //! Nothing is reorthogonalised, which would need all previous q. Once an extreme eigenvalue has converged, rounding
 //! brings its eigenvector back, and the tridiagonal matrix repeats the eigenvalue. Every eigenvalue of that matrix
-//! stays within rounding of the spectrum of H (Paige, "Accuracy and effectiveness of the Lanczos algorithm for the
-//! symmetric eigenproblem", 1980), so the extremes are still right and only need more products.
+//! stays within rounding of the spectrum of H, so the extremes are still right and only need more products. See Paige,
+//! "Accuracy and effectiveness of the Lanczos algorithm for the symmetric eigenproblem", 1980.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::square_norm;

@@ -82,7 +82,7 @@ pub struct Diagnostics {
     /// Inner steps that the growth rate was measured over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth_steps: Option<f64>,
-    /// The largest of γ, γ/2 and γ/4 at which the sensitivity would not have grown along the way that was taken.
+    /// The largest of γ, γ/2 and γ/4 at which the sensitivity would not have grown along the same trajectory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calm_step: Option<f64>,
     /// The inner step used, if it was reduced until a hypergradient existed.
@@ -100,12 +100,12 @@ pub struct Diagnostics {
     /// ‖f_θ − A·q‖/‖f_θ‖ at the end of a linear solve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solve_residual: Option<f64>,
-    /// The least curvature that a solve by conjugate gradients met on its way.
+    /// The smallest curvature that a solve by conjugate gradients met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_curvature: Option<f64>,
 }
 
-/// Something a person should know of a hypergradient.
+/// A warning about a hypergradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -131,7 +131,7 @@ pub enum Warning {
     NoHypergradient {
         /// The growth rate, per inner step.
         rate: f64,
-        /// A step below which it would not be above 0, if one was found.
+        /// A step below which the rate would not be above 0, if there is one.
         calm: Option<f64>,
     },
     /// Minibatches heat the chain, so that it samples at a higher temperature than configured.
@@ -160,14 +160,13 @@ impl fmt::Display for Warning {
         match self {
             Warning::IndirectTermScaled { scale } => write!(
                 f,
-                "this method's indirect term is about {scale:.2} times its correct size, and since the outer loss \
-                 depends on λ directly, the run settles away from the optimum; change the inner step or the number of \
-                 steps, or use \
+                "this method's indirect term is about {scale:.2} times its correct size. The outer loss depends on λ \
+                 directly, so the run settles away from the optimum; change the inner step or their number, or use \
                  langevin-adjoint (rmd if θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
-                "the linear solve met the curvature {curvature:.1e} and stopped there: θ is not at a minimum of the \
+                "the linear solve met the curvature {curvature:.1e} and stopped: θ is not at a minimum of the \
                  inner loss, which this method assumes; train longer, use curvature = \"gauss-newton\" or more \
                  regularisation, or use \
                  rmd"
@@ -200,7 +199,7 @@ impl fmt::Display for Warning {
             Warning::MinibatchHeat { share } => write!(
                 f,
                 "minibatches heat the chain by {:.0} % of its temperature; {:.1e} times this inner step, or a \
-                minibatch larger by the inverse factor, would make it 10 %",
+                    minibatch larger by the inverse factor, would reduce this to 10 %",
                 100.0 * share,
                 WARM_SHARE / share
             ),

@@ -221,7 +221,7 @@ impl Watch {
         found.filter(|_| self.suspect >= PATIENCE)
     }
 
-    /// The method gave up by itself, in these words, and takes this for the cause.
+    /// The method stopped with this message and this likely cause.
     pub fn method_gave_up(&self, iteration: u32, seen: String, cause: Cause, leap: bool, memory: f64) -> Diagnosis {
         let grown = self.memory.seen > 0 && memory > 1e3 * self.memory.usual && memory > FLOOR;
         // The driver has data that the method lacks: the move of λ, and the growth of the memory over the run.

@@ -1,9 +1,9 @@
-//! Why an iteration had to be given up, found by walking its inner loop once more with open eyes.
+//! The cause of a diverged iteration, found by rerunning its inner loop step by step.
 //!
 //! A method only detects that a number is not finite, and the driver detects which one. Neither distinguishes a step
-//! that is too large from a root at 0. So the inner loop is rerun from its start, step by step, and the first fault is
-//! the cause. The faults are, in this order: a loss or derivative that is not finite though nothing grew, a loss
-//! without upper bound, one without lower bound, and a step too large for the curvature.
+//! that is too large from a root at 0. So the inner loop is rerun from its start, and the first fault is the cause. The
+//! faults, in this order, are a loss or derivative that is not finite though nothing grew, and a loss without upper or
+//! lower bound. The last is a step too large for the curvature.
 
 use crate::compiled::key::Key;
 use crate::compiled::norms::square_norm;

@@ -141,7 +141,7 @@ impl PreparedMethod {
         self.start.place(&state.lambda, &state.theta, key)
     }
 
-    /// The hypergradient with no more diagnosis than the method itself gives.
+    /// The hypergradient with only the diagnostics of the method itself.
     pub(crate) fn estimate_only(&mut self, state: &mut State, key: Key, gamma: f64) -> Result<Hypergradient> {
         let mut found = self.estimator.estimate(state, key, gamma)?;
         found.idle = self.idle.clone();

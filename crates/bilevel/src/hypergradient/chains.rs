@@ -140,7 +140,7 @@ fn split(state: &State, chains: usize, executor: &dyn Executor) -> Result<Vec<St
     let memory = rest.len().saturating_sub((chains - 1) * leaves) / chains;
     let whole = rest.len() == (chains - 1) * leaves + chains * memory;
     if *head.meta() != label(chains, memory) || !whole {
-        let reason = format!("this state does not come from {chains} chains; start with State::initial");
+        let reason = format!("this state is not from {chains} chains; start with State::initial");
         return Err(Error::ForeignState { reason });
     }
     let mut rest = rest.iter();

@@ -13,8 +13,8 @@ use crate::methods::claims::Claims;
 use crate::problem::AnyProblem;
 use bilevel_graph::Executor;
 
-/// Everything a [`Method`] says of itself but its name, from the method it holds. An implementation that uses this also denies
-/// `clippy::missing_trait_methods`, so that a new item of the trait cannot be left out.
+/// All declarations of a [`Method`] except its name, from the wrapped method. An implementation that uses this also
+/// denies `clippy::missing_trait_methods`, so that a new item of the trait cannot be left out.
 macro_rules! forward_answers {
     ($self:ident => $held:expr, $held_mut:expr) => {
         fn sees(&$self, path: Path) -> bool {

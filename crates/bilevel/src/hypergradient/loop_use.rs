@@ -100,11 +100,11 @@ impl Default for LoopUse {
 /// Whether a method works with Langevin noise in the inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
-    /// It takes steps without noise; a temperature is refused.
+    /// Its steps have no noise; a temperature is an error.
     Never,
     /// It works with or without.
     Allowed,
-    /// It is made for noise, and has the temperature of a task by default.
+    /// It is designed for noise, and by default has the temperature of the task.
     Expected,
 }
 
@@ -123,7 +123,7 @@ pub enum Descent {
     /// θ descends the inner loss with steps of γ, by the inner optimizer. Plain steps diverge if γ·c is above 2.
     #[default]
     Plain,
-    /// γ is the largest possible step, and gradients make it smaller: no curvature is too large.
+    /// γ is the largest possible step, and gradients reduce it: no curvature is too large.
     ///
     ///   β² ← β² + ‖∇θL_T‖²,   θ ← θ − ∇θL_T/β,   from β = 1/γ
     Adaptive,
@@ -185,7 +185,7 @@ pub enum Output {
     Hypergradient,
     /// The step of λ itself, for plain steps at rate 1.
     Step,
-    /// A direction that λ moves along while θ moves with it; at a λ that stands still it is no estimate of df/dλ.
+    /// A direction for λ while θ moves with it; at a fixed λ it does not estimate df/dλ.
     Direction {
         /// The penalty σ, if γ/σ is the largest rate of plain steps at which λ and θ stay together.
         penalty: Option<f64>,

@@ -66,13 +66,13 @@ fn find(problem: &AnyProblem) -> Result<Vec<Vec<Path>>> {
     Ok((0..trace.lambda.len()).map(paths).collect())
 }
 
-/// Refuses a problem that is judged by the evidence.
+/// Returns an error for a problem that uses the evidence.
 pub(crate) fn must_have_outer_loss(method: &'static str, problem: &AnyProblem) -> Result<()> {
     if !problem.judged_by_evidence {
         return Ok(());
     }
-    let reason =
-        "this problem is judged by the evidence and has no outer loss; use evidence, or give the problem .outer(…)";
+    let reason = "this problem uses the evidence and has no outer loss; use the method evidence, or add an outer loss with \
+            .outer(…)";
     Err(Error::NotApplicable { method, reason: reason.into() })
 }
 
@@ -85,8 +85,7 @@ pub(crate) fn must_see(method: &'static str, problem: &AnyProblem, sees: impl Fn
     }
     let reason = match paths.is_empty() {
         true => {
-            "its hypergradient would be exactly 0, because no differentiable path leads from λ to the outer loss; use \
-             λ in the inner or the outer loss, or use es, which needs no derivative with respect to λ"
+            "its hypergradient would be exactly 0, as no differentiable path leads from λ to the outer loss; use λ in a loss, or use es"
                 .to_string()
         }
         false => format!(
@@ -116,8 +115,8 @@ pub(crate) fn overlooked(
             let through = names(paths);
             let leaf = crate::problem::leaf_name("λ", name);
             format!(
-                "{leaf} acts only through {through}, which {method} does not differentiate, so it will not move; use \
-                rmd"
+                "{leaf} acts only through {through}, which {method} does not differentiate, so it will not change; \
+                    use rmd"
             )
         })
         .collect())

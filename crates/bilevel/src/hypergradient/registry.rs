@@ -128,8 +128,8 @@ register! {
         "T inner + T outer gradients, T products"; "flat: θ and λ, for any T";
         "the first to try, and the one for noisy or non-convex inner losses";
         warm = "keep the adjoint from one hypergradient to the next";
-        outer_every_step = "take the outer gradient at every inner step, or once";
-        trust = "reset the adjoint when it leaves the region that contraction keeps it in";
+        outer_every_step = "compute the outer gradient at every inner step, or once";
+        trust = "reset the adjoint if it grows beyond the bound that holds under contraction";
         horizon = "inner steps after which the adjoint decays, 0 for never"
     implicit::amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
@@ -147,7 +147,7 @@ register! {
         alpha = "step of the Neumann series";
         terms = "terms of the Neumann series after the first";
         final_alpha = "multiply the Neumann series by alpha, as the inverse needs"
-    implicit::imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
+    implicit::imaml::Imaml "imaml": "implicit MAML: a proximal term keeps θ near λ";
         "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training";
         rho = "strength of the pull towards the start"
     unrolled::rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML if θ⁰ = λ";
@@ -160,7 +160,7 @@ register! {
     search::es::Es "es": "evolutionary search: differences along random directions";
         "N × T inner gradients"; "one θ"; "losses that cannot be differentiated with respect to λ";
         sigma = "size of a perturbation";
-        directions = "random directions that are tried";
+        directions = "number of random directions";
         antithetic = "use both signs of every direction"
     langevin::covariance::Covariance "covariance": "the score-function identity from chain samples";
         "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
@@ -186,26 +186,26 @@ register! {
         "2T inner + T outer gradients"; "two θ"; "if second derivatives cost too much";
         penalty = "weight of the inner loss relative to the outer one; the bias is proportional to its inverse";
         growth = "added to the penalty after each hypergradient"
-    penalty::v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
+    penalty::v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on the gap between the inner loss and its minimum";
         "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper but with more lag"
     penalty::g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
         "T inner + T outer gradients, T products"; "one θ"; "well-conditioned inner losses, without a solve"
     penalty::bome::Bome "bome": "gradients only: f decreases as fast as a barrier on the inner loss allows";
         "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
-        barrier = "how fast the inner loss has to decrease, relative to its squared slope"
-    penalty::meha::Meha "meha": "gradients only: a penalty on how far the inner loss is above its Moreau envelope";
+        barrier = "required rate of decrease of the inner loss, relative to its squared gradient"
+    penalty::meha::Meha "meha": "gradients only: a penalty on the gap between the inner loss and its Moreau envelope";
         "2T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
-        power = "how the penalty grows, as a power of the number of hypergradients"
+        power = "growth of the penalty, as a power of the number of hypergradients"
     implicit::nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
         "T inner gradients, k Hessian products"; "k θ"; "a Hessian with few large eigenvalues, or one for which no \
                                                          solve converges";
         columns = "columns of the Hessian"
     implicit::sama::Sama "sama": "gradients only: the derivative through one more step of the inner optimizer";
         "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, at the lowest cost";
-        radius = "how far the parameters are moved in either direction for a difference"
+        radius = "step of the finite difference in the parameters"
     implicit::hoag::Hoag "hoag": "training and the linear solve to a decreasing tolerance";
         "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
-        tolerance = "how accurately to train and to solve, as the norm of the residual";
+        tolerance = "tolerance of training and of the solve, as the norm of the residual";
         fall = "how the tolerance decreases: quadratic, cubic or exponential"
     implicit::d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
         "at most T inner gradients and i Hessian products"; "a few θ"; "if no step size is known; use plain outer \
@@ -215,7 +215,7 @@ register! {
         draw = "distribution of the directions: signs or coordinates"
     search::pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
         "2N × T inner gradients"; "2N θ"; "as es, if training is long and λ should move before it ends";
-        windows = "windows of inner steps that make a whole training"
+        windows = "windows of inner steps in a whole training"
 }
 
 /// All methods, in the order a newcomer should read them.

@@ -1,4 +1,4 @@
-//! The sizes of a problem, from which a method chooses the settings of its own solver.
+//! The sizes of a problem, from which a method chooses the settings of its solver.
 
 /// The size and curvature of a problem, from which the settings of a converging solver follow
 /// ([`Method::converge`](crate::Method::converge)).
@@ -35,7 +35,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Directions that a search looks along.
+    /// The number of directions of a search.
     pub const DIRECTIONS: usize = 50;
     /// The residual to which a method with a tolerance trains and solves.
     pub const TOLERANCE: f64 = 1e-10;

@@ -2,8 +2,8 @@
 //!
 //!   θᵗ⁺¹ = θᵗ − γ_k·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ_k)·ξᵗ,   t = 0 … T−1,   γ_k = step × schedule(k)
 //!
-//! in the k-th outer iteration. Methods that average keep the last M = T − B of the T steps. The fields are the keys of `[inner]` in a
-//! configuration.
+//! in the k-th outer iteration. Methods that average use the last M = T − B of the T steps as samples. The fields are
+//! the keys of `[inner]` in a configuration.
 
 use crate::error::require;
 use crate::hypergradient::Method;
@@ -13,9 +13,9 @@ use crate::outer::schedule::ScheduleSettings;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The inner loop: steps of training between two steps of λ.
+/// The inner loop: the steps of training between two steps of λ.
 ///
-/// In text, `samples` may stand for `steps`, which is then `burn_in + samples`.
+/// In a configuration, `samples` may replace `steps`, which is then `burn_in + samples`.
 ///
 /// ```
 /// use bilevel::prelude::*;
@@ -28,19 +28,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Table")]
 pub struct InnerLoop {
-    /// The step size, above 0: γ but for the schedule.
+    /// The step size γ before the schedule, above 0.
     pub step: f64,
-    /// Inner steps T of one hypergradient.
+    /// The number T of inner steps of one hypergradient.
     pub steps: usize,
-    /// The first B steps, of which no sample is kept, by methods that average over samples; below T.
+    /// The number B of burn-in steps, which methods that average over samples discard; below T.
     pub burn_in: usize,
     /// The temperature τ of Langevin noise, at least 0; 0 is no noise.
     pub temperature: f64,
     /// The noise scale κ, at least 0.
     pub noise_scale: f64,
-    /// Reduce γ, from there on, wherever no hypergradient exists at it because derivatives through training grow.
+    /// Reduce γ if no hypergradient exists at it because derivatives through training grow; it stays reduced.
     pub shrink: bool,
-    /// How a gradient of the inner loss becomes a step.
+    /// The optimizer of the inner loop.
     pub optimizer: InnerOptimizer,
     /// The factor on the step over the outer iterations.
     pub schedule: ScheduleSettings,
@@ -74,7 +74,7 @@ impl InnerLoop {
         self
     }
 
-    /// M, the steps that are kept as samples.
+    /// The number M of steps that are samples.
     pub fn samples(&self) -> usize {
         self.steps.saturating_sub(self.burn_in)
     }
@@ -91,7 +91,7 @@ impl InnerLoop {
         self.step * self.schedule.build(1.0).at(iteration)
     }
 
-    /// κ²τ, the temperature that the chain really has.
+    /// κ²τ, the effective temperature of the chain.
     pub fn heat(&self) -> f64 {
         self.noise_scale * self.noise_scale * self.temperature
     }
@@ -114,7 +114,7 @@ impl InnerLoop {
         let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
         require((least.min(1)..i32::MAX as usize).contains(&self.steps), "steps", self.steps, must)?;
         let below = self.burn_in == 0 || self.burn_in < self.steps;
-        require(below, "burn_in", self.burn_in, "below the number of steps, so that samples are kept")?;
+        require(below, "burn_in", self.burn_in, "below the number of steps, so that there are samples")?;
         require(self.samples() >= least, "samples", self.samples(), "at least 2, for a covariance")?;
         positive("step", self.step)?;
         at_least_0("temperature", self.temperature)?;
@@ -140,7 +140,7 @@ impl InnerLoop {
         let used = method.loop_use();
         let refuse = |setting, reason| Err(Error::InnerLoop { method: method.name(), setting, reason });
         if self.is_noisy() && used.noise == Noise::Never {
-            return refuse("temperature", "it takes steps without Langevin noise; set it to 0");
+            return refuse("temperature", "its steps have no Langevin noise; set it to 0");
         }
         if self.burn_in > 0 && !used.burn_in {
             return refuse("burn_in", "it does not average over samples; set it to 0");
@@ -160,7 +160,7 @@ pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
     require(value >= 0.0 && value.is_finite(), name, value, "at least 0")
 }
 
-/// The loop as text gives it.
+/// The loop as it is in a configuration.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Table {
@@ -192,7 +192,7 @@ impl TryFrom<Table> for InnerLoop {
             (Some(steps), None) => steps,
             (None, Some(samples)) => burn_in.saturating_add(samples),
             (None, None) => InnerLoop::default().steps,
-            (Some(_), Some(_)) => return Err("give either steps or samples: steps are burn_in + samples".into()),
+            (Some(_), Some(_)) => return Err("set either steps or samples: steps are burn_in + samples".into()),
         };
         Ok(InnerLoop { step, steps, burn_in, temperature, noise_scale, shrink, optimizer, schedule })
     }

@@ -1,4 +1,4 @@
-//! Optimizers as formulas on tensors: which way a variable moves, given its gradient.
+//! Optimizers as formulas on tensors: the direction of a variable, given its gradient.
 //!
 //!   λ ← project(λ − rate·direction)
 //!
@@ -132,7 +132,7 @@ impl Optimizer for Sgd {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Momentum {
-    /// How much of v is kept, at least 0 and below 1; 0.9 by default.
+    /// The share of v that is carried over, at least 0 and below 1; 0.9 by default.
     pub decay: f64,
     /// Look ahead by one step; off by default.
     pub nesterov: bool,
@@ -172,7 +172,7 @@ impl Optimizer for Momentum {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RmsProp {
-    /// How much of the mean of g² is kept, at least 0 and below 1; 0.99 by default.
+    /// The share of the mean of g² that is carried over, at least 0 and below 1; 0.99 by default.
     pub decay: f64,
     /// ε, above 0; 1e-8 by default. It is under the root, so that the direction has a derivative at g = 0.
     pub epsilon: f64,
@@ -224,9 +224,9 @@ impl Optimizer for RmsProp {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adam {
-    /// How much of the mean of g is kept, at least 0 and below 1; 0.9 by default.
+    /// The share of the mean of g that is carried over, at least 0 and below 1; 0.9 by default.
     pub beta1: f64,
-    /// How much of the mean of g² is kept, at least 0 and below 1; 0.999 by default.
+    /// The share of the mean of g² that is carried over, at least 0 and below 1; 0.999 by default.
     pub beta2: f64,
     /// ε, above 0; 1e-8 by default. It is under the root, so that the direction has a derivative at g = 0.
     pub epsilon: f64,
@@ -269,7 +269,7 @@ impl Optimizer for Adam {
     }
 }
 
-/// AdamW (Loshchilov and Hutter): Adam's direction, and weight decay that no running mean sees.
+/// AdamW (Loshchilov and Hutter): Adam's direction plus weight decay, which does not enter the running means.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdamW {

@@ -123,7 +123,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Adds Langevin noise of this temperature, which goes with plain descent only.
+    /// Adds Langevin noise of this temperature; only for plain descent.
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.inner.temperature = temperature;
         self
@@ -148,7 +148,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Ends when this is set, with an error of the kind [`Stopped`](bilevel_graph::ErrorKind::Stopped).
+    /// Stops when this is set, with an error of the kind [`Stopped`](bilevel_graph::ErrorKind::Stopped).
     pub fn stop_signal(mut self, signal: StopSignal) -> Self {
         self.signal = signal;
         self

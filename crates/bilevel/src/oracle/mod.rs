@@ -1,7 +1,7 @@
 //! Problems whose derivatives are computed by a user's own code: a simulator, another library, formulas by hand.
 //!
 //! A [`BilevelOracle`] computes the products of methods on slices of `f64`: ∇θL, H·v, vᵀ·C, and f with its gradients.
-//! An [`Oracle`] turns it into two losses, so everything that works on traced losses works on it. That includes the
+//! An [`Oracle`] turns it into two losses, so everything that works on traced losses works on it. This includes the
 //! methods that need only these products, the driver with its optimizers, schedules, observers and checkpoints,
 //! [`Check::compare_methods`](crate::diagnostics::Check::compare_methods), and the truth suite. It can also be one term
 //! of a loss that is traced. [`Oracle::check`] compares its products with differences.

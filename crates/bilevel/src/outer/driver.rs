@@ -164,7 +164,7 @@ where
         self.boxed_executor(Box::new(executor))
     }
 
-    /// As [`executor`](Self::executor), which has an example, for one chosen at run time.
+    /// Like [`executor`](Self::executor), which has an example, for an executor chosen at run time.
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
         self.settings.executor = Some(executor);
         self
@@ -350,7 +350,7 @@ where
         self
     }
 
-    /// Starts from this λ instead of the problem's own: the result of another run, from a file, or chosen by hand.
+    /// Starts from this λ instead of the problem's: the result of another run, or values from a file or chosen by hand.
     ///
     /// ```
     /// # use bilevel::prelude::*;
@@ -369,7 +369,7 @@ where
         self
     }
 
-    /// Starts from this θ. It cannot be given if θ starts from scratch in every iteration.
+    /// Starts from this θ. This is an error if θ starts from scratch in every iteration.
     ///
     /// See [`start_from`](Self::start_from) for an example.
     pub fn theta(mut self, theta: &T::With<Array>) -> Self {
@@ -393,7 +393,7 @@ where
         self
     }
 
-    /// Stops when this run has taken this long, not counting the time before a resumption.
+    /// Stops after this time, not counting the time before a resumption.
     ///
     /// ```
     /// # use bilevel::prelude::*;
@@ -441,10 +441,10 @@ where
         self
     }
 
-    /// Takes the problem's measures after every n iterations; 0, the default, means never. They are in
-    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::observers::JsonLines). Their random numbers
-    /// come from a separate key, the same each time, so they can be compared, and the run is the same with and without
-    /// them.
+    /// Evaluates the problem's metrics after every n iterations; 0, the default, means never. They are in
+    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::observers::JsonLines). Their
+    /// random numbers come from a separate key, the same each time. So their values are comparable, and they do not
+    /// change the run.
     ///
     /// ```
     /// # use bilevel::prelude::*;
@@ -462,7 +462,7 @@ where
         self
     }
 
-    /// Stops when a measure has not improved by more than `improvement` for this many measurements in a row.
+    /// Stops when a metric has not improved by more than `improvement` for this many evaluations in a row.
     ///
     /// ```
     /// # use bilevel::observers::Aim;
@@ -480,7 +480,7 @@ where
         self
     }
 
-    /// Keeps λ and θ of the measurement at which a measure, or a loss, was best, in [`Outcome::best`] and in checkpoints.
+    /// Keeps λ and θ of the best evaluation of a metric or a loss, in [`Outcome::best`] and in checkpoints.
     ///
     /// ```
     /// # use bilevel::observers::Aim;
@@ -502,9 +502,9 @@ where
         self
     }
 
-    /// Judges λ by the held-out rows of the problem's tables in this way, instead of every fifth iteration without stopping early. No
-    /// method sees these rows; if their loss has risen at the end, λ and θ of the iteration at which it was least are returned: see
-    /// [`GuardReport`](crate::splits::GuardReport).
+    /// Configures the guard on the held-out rows of the problem's tables; by default, it evaluates every fifth
+    /// iteration and does not stop early. No method sees these rows. If their loss has risen at the end, the run
+    /// returns λ and θ of the iteration with the lowest held-out loss: see [`GuardReport`](crate::splits::GuardReport).
     ///
     /// ```
     /// # use bilevel::methods::IftCg;
@@ -567,7 +567,7 @@ where
         self
     }
 
-    /// Calls this after each iteration, with λ as it is after the step; it returns nothing, or a
+    /// Calls this after each iteration, with λ after its step; it returns nothing, or a
     /// [`ControlFlow`](std::ops::ControlFlow) that may end the run with a reason.
     ///
     /// ```
@@ -594,7 +594,7 @@ where
         self.observe(OnIteration(closure))
     }
 
-    /// Saves checkpoints, and continues from them if asked to.
+    /// Saves checkpoints, and continues from them if configured to.
     ///
     /// ```
     /// # use bilevel::checkpoints::Checkpoints;
@@ -621,8 +621,8 @@ where
     }
 
     /// Runs until there is a reason to stop. An error means that the run could not start, or that its parts do not fit.
-    /// A run that diverges or cannot be saved ends with an outcome that records this and holds the last good state,
-    /// unless it was told to hold [none](Self::fall_back).
+    /// Divergence or a failed checkpoint is no error: the outcome has the reason and the last good state, unless the
+    /// run keeps [none](Self::fall_back).
     ///
     /// ```
     /// # use bilevel::prelude::*;

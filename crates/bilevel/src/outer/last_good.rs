@@ -72,7 +72,8 @@ impl LastGood {
             LastGood::Held { good, .. } => progress.copy_from(before.unwrap_or(good), session).map(|()| None),
             LastGood::Own { good } => {
                 *good = false;
-                let note = "the run held no state to fall back on: λ and θ are as an unfinished iteration left them";
+                let note = "the run kept no last good state: λ and θ are those in the middle of an unfinished \
+                    iteration";
                 Ok(Some(note.into()))
             }
         }

@@ -97,8 +97,8 @@ impl<'de> Deserialize<'de> for Measures {
     }
 }
 
-/// A measure to follow, and which way it is better. `inner` and `outer` are the losses, measured as the problem's own measures are: at λ
-/// and θ after the step, with draws that are the same each time.
+/// A metric to follow, and whether lower or higher is better. `inner` and `outer` are the losses, measured as the
+/// problem's own measures are: at λ and θ after the step, with draws that are the same each time.
 ///
 /// ```
 /// use bilevel::observers::Aim;

@@ -33,7 +33,7 @@ pub struct Iteration {
     /// ‖λ − project(λ − h)‖: the norm of the hypergradient without components that the bounds of λ block. The tolerance
     /// applies to it.
     pub projected_norm: f64,
-    /// How far λ moved.
+    /// The norm of the step of λ.
     pub step_norm: f64,
     /// The outer learning rate.
     pub rate: f64,
@@ -122,7 +122,7 @@ pub trait Observer: Send {
 /// assert_eq!(ControlFlow::Break("enough").into_control_flow(), ControlFlow::Break("enough".to_string()));
 /// ```
 pub trait Answer {
-    /// The same as an [`Observer`] says it.
+    /// The same as the answer of an [`Observer`].
     fn into_control_flow(self) -> ControlFlow<String>;
 }
 
@@ -138,7 +138,7 @@ impl<R: Into<String>> Answer for ControlFlow<R> {
     }
 }
 
-/// A closure that is told of every iteration.
+/// A closure that receives every iteration.
 pub(crate) struct OnIteration<F>(pub F);
 
 impl<F, A> Observer for OnIteration<F>

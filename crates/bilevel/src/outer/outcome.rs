@@ -27,14 +27,14 @@ impl OuterLoop<'_> {
         let measures = match stopped {
             true => Measures::default(),
             false => self.measures(&progress, returned.as_ref()).unwrap_or_else(|error| {
-                notes.push(format!("the measures could not be taken at the end: {error}"));
+                notes.push(format!("the metrics could not be evaluated at the end: {error}"));
                 Measures::default()
             }),
         };
         if let (Some(best), Some(gauge), false) = (&mut progress.best, &mut self.gauge, stopped) {
             match gauge.at(&best.state) {
                 Ok(measured) => best.measures = measured.own,
-                Err(error) => notes.push(format!("the measures could not be taken at the best state: {error}")),
+                Err(error) => notes.push(format!("the metrics could not be evaluated at the best state: {error}")),
             }
         }
         let warnings = progress.numbers.looked.warnings();
@@ -70,13 +70,13 @@ impl OuterLoop<'_> {
         Ok(Some(match self.driver.method.output() {
             // Normal at first: these methods move θ alone while that is enough to lower the outer loss.
             Output::Direction { .. } => format!(
-                "λ has not moved yet: {} has moved θ alone so far, and its direction of λ was exactly 0; run more \
-                 iterations",
+                "λ has not changed yet: {} has moved only θ so far, and its direction of λ was exactly 0; run more \
+                    iterations",
                 self.driver.method.name()
             ),
             output => format!(
-                "λ has not moved, because every {output} was exactly 0: start λ or θ elsewhere, or check whether the \
-                 losses are flat there (an inactive ReLU, a comparison, a rounded number)"
+                "λ has not changed, because every {output} was exactly 0; start λ or θ elsewhere, or check for flat \
+                    losses (an inactive ReLU, a comparison, a rounded number)"
             ),
         }))
     }

@@ -30,7 +30,7 @@ pub(crate) struct Numbers {
     /// Iterations done.
     pub iteration: u32,
     pub oracles: Oracles,
-    /// The least outer loss, and the one patience measures improvement from.
+    /// The lowest outer loss, and the one patience measures improvement from.
     pub best: Option<f64>,
     pub mark: Option<f64>,
     /// Iterations since the mark was set.

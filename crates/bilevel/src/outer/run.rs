@@ -218,7 +218,7 @@ impl<'a> OuterLoop<'a> {
     fn notes(&self) -> Result<Vec<String>> {
         let Settings { problem, method, .. } = self.driver;
         let idle =
-            |name: &String| format!("{} cannot influence the outer loss and will not move", leaf_name("λ", name));
+            |name: &String| format!("{} cannot influence the outer loss and will not change", leaf_name("λ", name));
         let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
         notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
         notes.extend(problem.untrained()?);

@@ -1,16 +1,17 @@
-//! The outer learning rate, or a factor on the inner step, as a function of the iteration, and of nothing else, so that any iteration can be replayed.
+//! The outer learning rate, or a factor on the inner step, as a function of the iteration alone, so that any iteration
+//! can be replayed.
 
 use crate::Result;
 use crate::error::require;
 use serde::{Deserialize, Serialize};
 
-/// How a rate changes over the iterations.
+/// The shape of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "lowercase")]
 pub enum Shape {
     /// Always the same.
     Constant,
-    /// Smaller by a factor from time to time.
+    /// Multiplied by a factor at regular intervals.
     Step {
         /// Iterations between two changes.
         every: u32,

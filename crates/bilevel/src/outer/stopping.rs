@@ -35,19 +35,19 @@ pub enum StopReason {
     Time,
     /// The hypergradient's norm fell to the tolerance.
     Tolerance,
-    /// The outer loss did not improve for as long as patience lasts.
+    /// The outer loss did not improve within the patience.
     Patience,
-    /// This measure did not improve for as long as patience lasts.
+    /// This metric did not improve within the patience.
     MeasurePatience(String),
-    /// The loss on held-out rows had risen by more than its standard error for as long as the guard is patient.
+    /// The loss on held-out rows rose by more than its standard error, for longer than the patience of the guard.
     Guard,
     /// The [`StopSignal`] was set, by Ctrl-C for instance.
     Signal,
     /// An observer requested it, for this reason.
     Observer(String),
-    /// A number ran away; the outcome holds the last good state, if the run held one to [fall back](crate::Driver::fall_back) on.
+    /// The run diverged; the outcome has the last good state, if the run [kept one](crate::Driver::fall_back).
     Diverged(Diagnosis),
-    /// A checkpoint could not be written; the outcome holds the state.
+    /// A checkpoint could not be written; the outcome has the state.
     Unsaved(CheckpointError),
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for StopReason {
             StopReason::Time => f.write_str("the time limit was reached"),
             StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
             StopReason::Patience => f.write_str("the outer loss no longer improves"),
-            StopReason::MeasurePatience(measure) => write!(f, "the measure '{measure}' no longer improves"),
+            StopReason::MeasurePatience(measure) => write!(f, "the metric '{measure}' no longer improves"),
             StopReason::Guard => f.write_str("the held-out loss rises"),
             StopReason::Signal => f.write_str("stopped from outside"),
             StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
@@ -157,7 +157,7 @@ impl StopReason {
             1 => StopReason::Signal,
             2 => StopReason::Time,
             4 => StopReason::Observer("another rank could not write a checkpoint".into()),
-            _ => StopReason::Observer("an observer on another rank asked for it".into()),
+            _ => StopReason::Observer("an observer on another rank stopped the run".into()),
         })
     }
 }
@@ -186,21 +186,21 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     /// The last good λ, in the problem's struct; leaves by name if the problem's type was erased. If the
     /// [`guard`](Self::guard) kept the best, it is that of the iteration at which held-out rows were best.
     pub lambda: L::With<Array>,
-    /// The θ that goes with it, frozen leaves included.
+    /// The θ of the same state, frozen leaves included.
     pub theta: T::With<Array>,
     /// The last good λ and θ on their device, and the method's memory.
     pub state: State,
-    /// Iterations behind this state, those before a resumption included.
+    /// The number of iterations up to this state, those before a resumption included.
     pub iterations: u32,
     /// The kind of the method's output in each of them, whose norm they record.
     pub output: Output,
     /// The numbers of the last of them.
     pub last: Option<Iteration>,
-    /// The least outer loss seen.
+    /// The lowest outer loss seen.
     pub best_outer_loss: Option<f64>,
-    /// The problem's measures at the returned λ and θ, if the run was to measure and was not stopped by its signal.
+    /// The problem's metrics at the returned λ and θ, unless the run has none or its signal stopped it.
     pub measures: Measures,
-    /// The state at which a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
+    /// The state with the best value of a metric, if [`Driver::keep_best`](crate::Driver::keep_best) requested it.
     pub best: Option<Best>,
     /// The report of the guard, if there are held-out rows.
     pub guard: Option<GuardReport>,

@@ -1,4 +1,4 @@
-//! Few-shot episodes: N classes, K rows of each to train on and Q to be judged on, all different.
+//! Few-shot episodes: N classes, with K support rows and Q query rows of each, all different.
 
 use crate::problem::feeding::permutation::first_of;
 use crate::{Error, Result};
@@ -31,9 +31,9 @@ pub struct Classes {
 pub struct Shots {
     /// Classes of an episode, N; at least 1.
     pub ways: usize,
-    /// Rows of each to train on, K; at least 1.
+    /// Support rows of each, K; at least 1.
     pub support: usize,
-    /// Rows of each to be judged on, Q; at least 1.
+    /// Query rows of each, Q; at least 1.
     pub query: usize,
 }
 
@@ -42,11 +42,11 @@ pub struct Shots {
 /// episodes in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Episode {
-    /// N·K rows to train on.
+    /// The N·K support rows, for training.
     pub support: Tensor,
     /// Their labels, in 0 … N−1.
     pub support_labels: Tensor,
-    /// N·Q rows to be judged on.
+    /// The N·Q query rows, for the outer loss.
     pub query: Tensor,
     /// Their labels, in 0 … N−1.
     pub query_labels: Tensor,
@@ -127,19 +127,19 @@ impl Classes {
         let Shots { ways, support, query } = shots;
         if ways == 0 || support == 0 || query == 0 {
             return Some(format!(
-                "an episode needs at least one way, one support row and one query row, but {shots:?} was asked for"
+                "an episode needs at least one way, one support row and one query row, but has {shots:?}"
             ));
         }
         if ways > self.names.len() {
             let there = self.names.len();
-            return Some(format!("an episode of {ways} ways was asked for, but '{set}' has {there} classes"));
+            return Some(format!("an episode of {ways} ways needs as many classes, but '{set}' has {there}"));
         }
         let needed = support.saturating_add(query);
         let few = (0..self.names.len()).find(|class| self.rows(*class).len() < needed)?;
         let (name, there) = (&self.names[few], self.rows(few).len());
         Some(format!(
             "class '{name}' of '{set}' has {there} rows, but an episode needs {support} + {query} different rows of \
-             each class; leave the class out, or ask for fewer"
+             each class; leave the class out, or use fewer"
         ))
     }
 }

@@ -20,8 +20,8 @@ impl Given {
             given.as_ref().map_or(Ok(()), |given| given.as_ref().map(drop).map_err(Error::clone))?;
         }
         if cold && self.theta.is_some() {
-            let reason = "θ starts from scratch in every iteration of this run, so it cannot be given; leave out \
-                          .theta(…), or give only λ with .start_from(…)";
+            let reason = "θ starts from scratch in every iteration of this run; leave out .theta(…), or set only λ \
+                with .start_from(…)";
             return Err(Error::Conflict { reason: reason.into() });
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
+//! A bilevel problem: λ and θ, an inner and an outer loss, data, and the initial θ.
 
 pub(crate) mod classes;
 pub(crate) mod feeding;
@@ -50,17 +50,17 @@ pub struct AnyProblem {
     pub(crate) classes: Arc<[(String, Classes)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
-    /// The outer loss row by row, if the problem says it so.
+    /// The outer loss row by row, if the problem declares it in this way.
     pub(crate) outer_rows: Option<FlatLoss>,
     /// The outer loss without a prior of λ, if there is one.
     pub(crate) outer_plain: Option<FlatLoss>,
     /// Data whose rows are divided; the parts are among the data.
     pub(crate) tables: Arc<[RowTable]>,
-    /// λ is judged by the evidence, and the outer loss is the inner one.
+    /// The criterion for λ is the evidence, and the outer loss is the inner one.
     pub(crate) judged_by_evidence: bool,
     /// θ⁰ as a function of λ; `None` if θ has its own start.
     pub(crate) start: Option<FlatStart>,
-    /// The measures: other numbers worth knowing at a λ and θ, by name.
+    /// The metrics: further functions of λ and θ, by name.
     pub(crate) measures: Vec<(String, FlatLoss)>,
     /// The paths of each leaf of λ, found at first use, because both losses have to be traced and differentiated for
     /// them.
@@ -98,12 +98,12 @@ impl AnyProblem {
         self.theta.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Names of the problem's own measures.
+    /// Names of the problem's metrics.
     pub fn measure_names(&self) -> Vec<&str> {
         self.measures.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// The floating-point type everything is computed in.
+    /// The floating-point type of all computations.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -124,7 +124,7 @@ impl AnyProblem {
         self.start.is_some()
     }
 
-    /// Returns true if λ is judged by the evidence instead of an outer loss.
+    /// Returns true if the criterion for λ is the evidence instead of an outer loss.
     pub fn is_judged_by_evidence(&self) -> bool {
         self.judged_by_evidence
     }
@@ -143,7 +143,7 @@ impl AnyProblem {
     }
 
     /// Names of λ's leaves that cannot influence the outer loss: no differentiable path leads from them to it, neither
-    /// directly nor through the inner loss or θ⁰. A run would leave them at their start.
+    /// directly nor through the inner loss or θ⁰. A run does not change them.
     ///
     /// ```
     /// use bilevel::{Problem, Tree, Variable};
@@ -179,7 +179,7 @@ impl AnyProblem {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
                 // If θ⁰ depends on λ, such a leaf is learned only by the outer loop, which may be intended.
                 (None, Some(_)) if !self.starts_from_lambda() => {
-                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay at its start"));
+                    said.push(format!("the inner loss does not depend on {leaf}, so it will not change"));
                 }
                 _ => {}
             }
@@ -225,8 +225,8 @@ pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
     if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
 }
 
-/// Refuses data with a number that is not finite, or out of range of the problem's type, with its place: `given` are
-/// the numbers before the conversion to that type.
+/// Returns an error for a number that is not finite or out of range of the problem's type; `given` are the numbers
+/// before the conversion to that type.
 pub(crate) fn check_finite(what: &str, array: &Array, given: &[f64]) -> Result<()> {
     let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
     let shape = array.shape();
@@ -274,10 +274,11 @@ where
         self
     }
 
-    /// Adds a data set whose rows, along its first axis, are divided. Under its name the inner loss gets the training rows, the outer loss and
-    /// the measures the validation rows, and [`Scope::part`](crate::Scope::part) any others; both losses can be one function then. If some
-    /// rows are held out, no method sees them, and the [guard](crate::Driver::guard) of a run judges λ by them. Tables of one problem are
-    /// divided alike. A problem that is judged by the [evidence](Self::evidence) trains on all rows but test rows.
+    /// Adds a data set whose rows, along its first axis, are split into parts. Under its name, the inner loss gets the
+    /// training rows, and the outer loss and the metrics get the validation rows. So both losses can be one function;
+    /// [`Scope::part`](crate::Scope::part) selects other rows. If some rows are held out, no method sees them, and the
+    /// [guard](crate::Driver::guard) of a run tests λ on them. All tables of a problem have the same split. A problem
+    /// with the [evidence](Self::evidence) trains on all rows except test rows.
     ///
     /// ```
     /// use bilevel::methods::IftCg;
@@ -303,7 +304,7 @@ where
         self
     }
 
-    /// As [`table`](Self::table), of arrays that are divided already: one for each part.
+    /// Like [`table`](Self::table), from one array for each part.
     ///
     /// ```
     /// use bilevel::splits::Part;
@@ -438,7 +439,7 @@ where
         self
     }
 
-    /// Judges λ by the evidence, the marginal likelihood of the training rows, instead of an outer loss: see
+    /// Uses the evidence, the marginal likelihood of the training rows, instead of an outer loss: see
     /// [`Evidence`](crate::methods::Evidence). The prior must be normalised. The inner loss is then the mean loss of n
     /// rows plus −(log prior)/n at the temperature 1/n, or their sum and −log prior at the temperature 1.
     ///
@@ -453,14 +454,14 @@ where
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     ///
-    /// [`outer_rows`](Self::outer_rows) may be given too: no method uses it then, but λ is [compared](Problem::compare)
-    /// by it with simpler ones on test rows.
+    /// You may also declare [`outer_rows`](Self::outer_rows). No method uses it then, but it
+    /// [compares](Problem::compare) λ with simpler ones on test rows.
     pub fn evidence(mut self) -> Self {
         self.evidence = true;
         self
     }
 
-    /// A number to report that no method uses, such as the loss on test data: see
+    /// Declares a metric: a number to report that no method uses, such as the loss on test data. See
     /// [`Evaluator`](crate::training::Evaluator).
     pub fn measure(
         mut self,
@@ -469,13 +470,13 @@ where
     ) -> Self {
         let (name, number) = (name.into(), self.flatten(number));
         if name == HELD_OUT {
-            self.twice.push(format!("a measure is named '{name}', as that of a run's guard is"));
+            self.twice.push(format!("a metric is named '{name}', which is the name of the guard's metric"));
         }
         if LOSSES.contains(&name.as_str()) {
-            self.twice.push(format!("a measure is named '{name}', as the {name} loss is"));
+            self.twice.push(format!("a metric is named '{name}', which is the name of a loss"));
         }
         if self.measures.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two measures are named '{name}'"));
+            self.twice.push(format!("two metrics are named '{name}'"));
         }
         self.measures.push((name, number));
         self
@@ -494,7 +495,7 @@ where
         self
     }
 
-    /// The problem, after tracing both losses once to check that they fit.
+    /// Builds the problem; traces both losses once to check their shapes.
     pub fn build(mut self) -> Result<Problem<L, T>> {
         if !self.dtype.is_float() {
             return Err(Error::Type { dtype: self.dtype });
@@ -547,7 +548,7 @@ where
             (None, None, false) => return Err(Error::MissingLoss { level: "outer" }),
             (Some(_), _, true) => {
                 let reason =
-                    "λ is judged by the evidence or by an outer loss, not by both; leave out .evidence() or .outer(…)";
+                    "the criterion of λ is the evidence or an outer loss, not both; leave out .evidence() or .outer(…)";
                 return Err(Error::Loss { reason: reason.into() });
             }
         };

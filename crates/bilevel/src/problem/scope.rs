@@ -21,8 +21,8 @@ const FEW: usize = 16;
 /// Rows are numbered in 32-bit integers.
 const MOST_ROWS: usize = i32::MAX as usize;
 
-/// Given to a loss when it is traced. Everything random drawn through it belongs to one step: all derivatives of that step
-/// see the same draw, and another step sees another.
+/// The argument of a loss, through which it reads data and draws random numbers. A draw belongs to one step: all
+/// derivatives of that step use the same draw, and another step has another.
 pub struct Scope<'a> {
     graph: &'a Graph,
     sources: &'a Sources,
@@ -181,7 +181,7 @@ impl<'a> Scope<'a> {
     /// The rows of a table that this scope sees.
     fn rows_of_table(&self, name: &str) -> Tensor {
         let Some(rows) = self.sources.data_set(&RowTable::part_name(name, self.part, self.fold)) else {
-            self.complain(|| format!("the table '{name}' has no {} rows; give its split some", self.part));
+            self.complain(|| format!("the table '{name}' has no {} rows; add some to its split", self.part));
             return self.graph.scalar(0.0, self.dtype);
         };
         let Some((block, blocks)) = self.block else { return rows };
@@ -189,8 +189,9 @@ impl<'a> Scope<'a> {
         rows.slice(0, bound(block), bound(block + 1))
     }
 
-    /// The same scope, which sees the rows of this part of every [table](crate::ProblemBuilder::table): for a measure on test rows. The
-    /// inner loss sees training rows, the outer loss and measures validation rows.
+    /// The same scope with the rows of this part of every [table](crate::ProblemBuilder::table), for example for a
+    /// metric on test rows. By default, the inner loss sees training rows, and the outer loss and metrics see
+    /// validation rows.
     ///
     /// ```
     /// use bilevel::splits::{Part, Rows};
@@ -265,8 +266,8 @@ impl<'a> Scope<'a> {
     }
 
     /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss,
-    /// the start and the measures. The n-th draw is the same everywhere, however often the scope is created. Use it to
-    /// choose a task when every outer iteration trains on one task and is judged on the same one; with
+    /// the start and the measures. The n-th draw is the same everywhere, for any number of such scopes. Use it to
+    /// choose a task if every outer iteration trains and validates on one task; with
     /// [`Chains`](crate::methods::Chains), each chain has its own task.
     ///
     /// ```
@@ -299,7 +300,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The key of everything random in this hypergradient, for your own draws ([`Tensor::random`]) with a separate
+    /// The key of all random numbers of this hypergradient, for your own draws ([`Tensor::random`]) with a separate
     /// [stream](Self::stream).
     pub fn key(&self) -> Tensor {
         self.sum.borrow_mut().refuse("draws random numbers in every step");
@@ -447,8 +448,8 @@ impl<'a> Scope<'a> {
         self.draw_shots(classes, shots, &[])
     }
 
-    /// As [`shots`](Self::shots), so many episodes side by side, each drawn by itself: an axis of episodes is in front of all that an
-    /// [`Episode`] holds. It is how the tasks of a meta-batch train together.
+    /// Like [`shots`](Self::shots), for several independent episodes: all arrays of the [`Episode`] have a first axis
+    /// of episodes. In this way the tasks of a meta-batch train together.
     ///
     /// ```
     /// use bilevel::data::{Classes, Shots};
@@ -491,7 +492,7 @@ impl<'a> Scope<'a> {
             return Episode::none(self.graph, shots, before);
         }
         if before.contains(&0) {
-            self.complain(|| "no episodes were asked for; take at least one".into());
+            self.complain(|| "the number of episodes is 0; use at least one".into());
             return Episode::none(self.graph, shots, before);
         }
         self.sum.borrow_mut().refuse("draws a task for every hypergradient");
@@ -511,14 +512,14 @@ impl<'a> Scope<'a> {
         let fits = size > 0 && size <= rows && rows <= MOST_ROWS;
         if !fits {
             self.complain(|| match size {
-                0 => "a minibatch of 0 rows was asked for; it needs at least one".into(),
+                0 => "a minibatch has 0 rows; it needs at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch cannot be drawn from {rows} rows: row numbers are 32-bit integers, so there can be \
-                    at most {MOST_ROWS}; draw from a part of them, or read them as a stream"
+                    "a minibatch cannot be drawn from {rows} rows, because row numbers are 32-bit integers; draw from \
+                        at most {MOST_ROWS}, or read them as a stream"
                 ),
                 _ => format!(
-                    "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; take fewer, or all \
-                              the data as it is"
+                    "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; use fewer, or all \
+                        the data"
                 ),
             });
         }

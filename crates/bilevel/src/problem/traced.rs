@@ -175,9 +175,9 @@ where
         })
     }
 
-    /// The inner loss as a traced [`Function`], whose inputs and outputs are identified by name: leaves as
-    /// `lambda/NAME` and `theta/NAME`, data as `data/NAME`, minibatches as `batch/NAME`, the random `key` and `step`;
-    /// outputs as `loss` and `update/NAME`.
+    /// The inner loss as a traced [`Function`], whose inputs and outputs have names. The inputs are leaves
+    /// `lambda/NAME` and `theta/NAME`, data `data/NAME`, minibatches `batch/NAME`, and the random `key` and `step`. The
+    /// outputs are `loss` and `update/NAME`.
     ///
     /// ```
     /// use bilevel::graph::{Graph, Program};
@@ -220,7 +220,7 @@ where
     pub fn measure_traced(mut self, name: impl Into<String>, number: Function) -> Self {
         let (name, number) = (name.into(), self.traced(number.into(), "loss"));
         if LOSSES.contains(&name.as_str()) || self.measures.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two measures are named '{name}'"));
+            self.twice.push(format!("two metrics are named '{name}'"));
         }
         self.measures.push((name, number));
         self

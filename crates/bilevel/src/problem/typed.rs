@@ -1,4 +1,4 @@
-//! A problem with the structs of its λ and θ: values go in and come out as these structs.
+//! A problem with the structs of its λ and θ.
 
 use crate::compiled::leaves::Leaves;
 use crate::compiled::state::State;
@@ -9,10 +9,10 @@ use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Executor, Precision, Tree, TreeError};
 use std::ops::Deref;
 
-/// min over λ of E\[f(λ, θ)\], where θ is drawn from, or minimises, the inner loss L_T(λ, θ).
+/// min over λ of E\[f(λ, θ)\], with θ drawn from, or minimising, the inner loss L_T(λ, θ).
 ///
-/// λ and θ are structs with `#[derive(Tree)]` whose leaves define the start of each variable; the losses get the same
-/// structs filled with tensors.
+/// λ and θ are structs with `#[derive(Tree)]` whose leaves define the initial value of each variable; the losses
+/// receive the same structs filled with tensors.
 ///
 /// ```
 /// use bilevel::{Leaf, Problem, Variable};
@@ -25,9 +25,9 @@ use std::ops::Deref;
 /// assert_eq!(problem.lambda_names(), [""]);
 /// ```
 ///
-/// Results come back in these structs too, filled with arrays. To put problems of different types into one list,
-/// [erase](Self::erase) them: this gives a `Problem` without type parameters, whose λ and θ are leaves by name.
-/// Every function that needs an [`AnyProblem`] accepts both.
+/// Results are these structs, too, filled with arrays. To put problems of different types into one list,
+/// [erase](Self::erase) them: this gives a `Problem` without type parameters, whose λ and θ are leaves by name. Every
+/// function that needs an [`AnyProblem`] accepts both.
 #[derive(Clone)]
 pub struct Problem<L = Named<Variable>, T = Named<Variable>> {
     any: AnyProblem,
@@ -168,8 +168,8 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     }
 
     /// The same problem with the operands of all matrix products and convolutions rounded to this precision, and in
-    /// `Bf16` also their results. This applies to both losses, all their derivatives, and the measures. Sums and
-    /// everything else stay 32-bit floats. A problem in 64 bits has full precision only.
+    /// `Bf16` also their results. This applies to both losses, all their derivatives, and the metrics. Sums and all
+    /// other operations stay 32-bit floats. A problem in 64 bits has full precision only.
     ///
     /// It is part of a run's identity: a checkpoint cannot continue in another precision.
     /// [`Check::compare_precision`](crate::diagnostics::Check::compare_precision) measures the change of derivatives.

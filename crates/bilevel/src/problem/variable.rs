@@ -1,10 +1,10 @@
-//! A leaf of λ or θ: its shape, how it starts, and the values it may take.
+//! A leaf of λ or θ: its shape, its initial value, and its bounds.
 
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Data};
 use std::sync::Arc;
 
-/// How a variable gets its first value.
+/// The initial value of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// These numbers.
@@ -22,7 +22,7 @@ pub enum Start {
 pub(crate) enum Role {
     /// Moves it along its gradient.
     Trained,
-    /// Leaves it as it is.
+    /// Does not change it.
     Frozen,
     /// Sets it to a value computed by the inner loss: see [`Scope::update`](crate::Scope::update).
     Statistic,
@@ -76,15 +76,15 @@ impl Variable {
         Self::new(shape, Start::Uniform(low, high))
     }
 
-    /// Never below this: the outer step projects onto it.
+    /// Sets a lower bound; the outer step projects onto it.
     pub fn at_least(mut self, low: f64) -> Self {
         self.low = low;
         self
     }
 
     /// Declares this leaf of λ as the logarithm of the weight of a penalty in an inner loss that is a mean over rows.
-    /// Its lower bound is no penalty then, and a training on other rows shifts it: see
-    /// [`Baselines`](crate::splits::Baselines). A run is the same with and without.
+    /// Its lower bound then means no penalty, and a training with another number of rows shifts it: see
+    /// [`Baselines`](crate::splits::Baselines). This does not change a run.
     ///
     /// See [`Baselines`](crate::splits::Baselines) for an example.
     pub fn log_penalty(mut self) -> Self {
@@ -92,14 +92,14 @@ impl Variable {
         self
     }
 
-    /// Never above this.
+    /// Sets an upper bound.
     pub fn at_most(mut self, high: f64) -> Self {
         self.high = high;
         self
     }
 
-    /// Moves at this many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of
-    /// leaves, map their tree.
+    /// Multiplies the rate of its loop by this: γ for a leaf of θ, the outer rate for one of λ. For a group of leaves,
+    /// map their tree.
     ///
     /// ```
     /// use bilevel::prelude::*;
@@ -120,14 +120,13 @@ impl Variable {
         self
     }
 
-    /// Pulled towards 0: for a leaf of θ, ½·decay·‖θ‖² is added to the inner loss; for one of λ, decay·λ to its
-    /// hypergradient.
+    /// Adds a weight decay: ½·decay·‖θ‖² to the inner loss for a leaf of θ, decay·λ to the hypergradient for one of λ.
     pub fn weight_decay(mut self, decay: f64) -> Self {
         self.weight_decay = decay;
         self
     }
 
-    /// A leaf of θ that training leaves as it is, such as the pretrained part of a network. It is in memory once, with
+    /// A leaf of θ that training does not change, such as the pretrained part of a network. It is in memory once, with
     /// the data, and costs no gradient. Its initial value must be the same in every run.
     pub fn frozen(mut self) -> Self {
         self.role = Role::Frozen;
@@ -141,8 +140,8 @@ impl Variable {
         self
     }
 
-    /// The same leaf with these numbers to start from, such as pretrained weights: bounds, rate and role stay. Numbers of another
-    /// shape are refused.
+    /// The same leaf with these initial numbers, such as pretrained weights; bounds, rate and role do not change.
+    /// Numbers of another shape are an error.
     ///
     /// ```
     /// use bilevel::{Array, Variable};
@@ -166,7 +165,7 @@ impl Variable {
         &self.shape
     }
 
-    /// How it gets its first value.
+    /// Its initial value.
     pub fn start(&self) -> &Start {
         &self.start
     }
@@ -214,7 +213,7 @@ impl Variable {
             return Ok(());
         }
         let reason = match (value.is_finite(), value < self.low) {
-            (false, _) => format!("starts at {value}; give it a start that is a number"),
+            (false, _) => format!("starts at {value}; its initial value must be a number"),
             (true, true) => format!("starts at {value}, below its lower bound {}", self.low),
             (true, false) => format!("starts at {value}, above its upper bound {}", self.high),
         };

@@ -97,7 +97,7 @@ fn a_leaf_of_lambda_on_a_path_the_method_does_not_see_is_named_before_the_run() 
         .start(|_, l| Leaf(l.b))
         .build()
         .unwrap();
-    let note = "λ.b acts only through θ⁰, which ift-cg does not differentiate, so it will not move; use rmd";
+    let note = "λ.b acts only through θ⁰, which ift-cg does not differentiate, so it will not change; use rmd";
     assert_eq!(run(&problem, IftCg::default()).notes, [note]);
     assert_eq!(run(&problem, Rmd::default()).notes, Vec::<String>::new());
 }

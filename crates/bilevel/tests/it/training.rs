@@ -210,7 +210,7 @@ fn a_run_that_was_given_a_start_resumes_to_the_same_bits_and_refuses_another_sta
     let snapshot = |state: &bilevel::State| -> Snapshot { state.snapshot().unwrap() };
     assert_eq!(snapshot(&alone.state), snapshot(&resumed.state));
     let other = from(-0.5, 7).checkpoints(saved()).run().unwrap_err().to_string();
-    assert!(other.contains("it starts from a different λ or θ"), "{other}");
+    assert!(other.contains("it has a different initial λ or θ"), "{other}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 

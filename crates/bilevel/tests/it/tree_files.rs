@@ -112,7 +112,7 @@ fn what_is_no_such_file_is_refused_with_a_reason() {
     let problem = problem(DType::F64);
     let said = |path: &std::path::Path| problem.load_lambda(path).err().unwrap().to_string();
     assert!(said("no/such/file".as_ref()).starts_with("cannot read no/such/file: "));
-    assert!(said(&std::env::temp_dir()).ends_with(": it is a folder, not a regular file, so it was left alone"));
+    assert!(said(&std::env::temp_dir()).ends_with(": it is a folder, not a regular file, so it was not touched"));
     let file = Scratch::new("damaged");
     for bytes in [&b""[..], b"what?", &[0xff; 40]] {
         std::fs::write(&file.0, bytes).unwrap();

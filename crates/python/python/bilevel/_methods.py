@@ -32,8 +32,8 @@ class Methods:
         """Langevin chain with an adjoint that is correct at finite temperature.
 
         warm: keep the adjoint from one hypergradient to the next.
-        outer_every_step: take the outer gradient at every inner step, or once.
-        trust: reset the adjoint when it leaves the region that contraction keeps it in.
+        outer_every_step: compute the outer gradient at every inner step, or once.
+        trust: reset the adjoint if it grows beyond the bound that holds under contraction.
         horizon: inner steps after which the adjoint decays, 0 for never, 0, for none, or at least 2 steps.
         """
         return {"name": "langevin-adjoint", "warm": warm, "outer_every_step": outer_every_step, "trust": trust, "horizon": horizon}
@@ -138,7 +138,7 @@ class Methods:
         """Evolutionary search: differences along random directions.
 
         sigma: size of a perturbation, above 0.
-        directions: random directions that are tried, at least 1 and below 2³².
+        directions: number of random directions, at least 1 and below 2³².
         antithetic: use both signs of every direction.
         """
         return {"name": "es", "sigma": sigma, "directions": directions, "antithetic": antithetic}
@@ -222,7 +222,7 @@ class Methods:
     def bome(*, barrier: float = 0.5) -> dict[str, Any]:
         """Gradients only: f decreases as fast as a barrier on the inner loss allows.
 
-        barrier: how fast the inner loss has to decrease, relative to its squared slope, above 0.
+        barrier: required rate of decrease of the inner loss, relative to its squared gradient, above 0.
         """
         return {"name": "bome", "barrier": barrier}
 
@@ -232,7 +232,7 @@ class Methods:
 
         rho: strength of the pull towards the start, above 0.
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
-        power: how the penalty grows, as a power of the number of hypergradients, at least 0.
+        power: growth of the penalty, as a power of the number of hypergradients, at least 0.
         """
         return {"name": "meha", "rho": rho, "penalty": penalty, "power": power}
 
@@ -249,7 +249,7 @@ class Methods:
     def sama(*, radius: float = 0.01) -> dict[str, Any]:
         """Gradients only: the derivative through one more step of the inner optimizer.
 
-        radius: how far the parameters are moved in either direction for a difference, above 0.
+        radius: step of the finite difference in the parameters, above 0.
         """
         return {"name": "sama", "radius": radius}
 
@@ -264,7 +264,7 @@ class Methods:
         """Training and the linear solve to a decreasing tolerance.
 
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
-        tolerance: how accurately to train and to solve, as the norm of the residual, above 0.
+        tolerance: tolerance of training and of the solve, as the norm of the residual, above 0.
         fall: how the tolerance decreases: quadratic, cubic or exponential.
         regularisation: added to the curvature in the linear solve, at least 0.
         """
@@ -275,7 +275,7 @@ class Methods:
         """Training, the linear solve and λ with step sizes derived from past gradients.
 
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
-        tolerance: how accurately to train and to solve, as the norm of the residual, above 0.
+        tolerance: tolerance of training and of the solve, as the norm of the residual, above 0.
         """
         return {"name": "d-tfbo", "iterations": iterations, "tolerance": tolerance}
 
@@ -283,7 +283,7 @@ class Methods:
     def fg2u(*, directions: int = 10, draw: Literal["signs", "coordinates"] = "signs") -> dict[str, Any]:
         """Forward mode along random directions.
 
-        directions: random directions that are tried, at least 1 and below 2³².
+        directions: number of random directions, at least 1 and below 2³².
         draw: distribution of the directions: signs or coordinates.
         """
         return {"name": "fg2u", "directions": directions, "draw": draw}
@@ -293,8 +293,8 @@ class Methods:
         """Evolutionary search window by window, without the bias of truncation.
 
         sigma: size of a perturbation, above 0.
-        directions: random directions that are tried, at least 1 and below 2³².
-        windows: windows of inner steps that make a whole training, at least 1 and below 2³¹.
+        directions: number of random directions, at least 1 and below 2³².
+        windows: windows of inner steps in a whole training, at least 1 and below 2³¹.
         """
         return {"name": "pes", "sigma": sigma, "directions": directions, "windows": windows}
 

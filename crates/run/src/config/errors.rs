@@ -82,7 +82,7 @@ pub enum Wrong {
         /// A suggestion.
         instead: Instead,
     },
-    /// The file does not say which task it is for.
+    /// The file names no task.
     NoTask,
     /// Anything else, in words.
     Other(String),

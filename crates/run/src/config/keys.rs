@@ -76,22 +76,24 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.clip", "largest norm of a hypergradient, 0 for no limit"),
     ("outer.tolerance", "stop when the norm of the hypergradient is at most this, 0 for never"),
     ("outer.patience", "stop after this many iterations without improvement, 0 for never"),
-    ("outer.improvement", "smallest change for the better that counts as an improvement"),
+    ("outer.improvement", "smallest change that counts as an improvement"),
     (
         "outer.patience_on",
-        "the measure that patience follows, such as 'highest accuracy', counted in measurements; empty for the outer loss",
+        "the metric that patience follows, such as 'highest accuracy', counted in evaluations; empty for the outer \
+            loss",
     ),
     (
         "outer.keep_best",
-        "return λ and θ of the best measurement, such as 'highest accuracy' or 'lowest outer loss'; empty for the last iteration",
+        "return λ and θ of the best evaluation, such as 'highest accuracy' or 'lowest outer loss'; empty for the last \
+            iteration",
     ),
     ("outer.time_limit", "stop after this time, such as 90s, 9m or 1h30m, restarted by a resumption; empty for never"),
-    ("outer.optimizer", "how a hypergradient becomes a step"),
+    ("outer.optimizer", "the optimizer of the hyperparameters"),
     ("outer.optimizer.name", "sgd, momentum, rmsprop, adam or adamw"),
-    ("outer.optimizer.decay", "share of the velocity that is kept; for rmsprop, of the running mean square"),
+    ("outer.optimizer.decay", "share of the velocity that is carried over; for rmsprop, of the running mean square"),
     ("outer.optimizer.nesterov", "look ahead by one step"),
-    ("outer.optimizer.beta1", "share of the running mean that is kept"),
-    ("outer.optimizer.beta2", "share of the running mean square that is kept"),
+    ("outer.optimizer.beta1", "share of the running mean that is carried over"),
+    ("outer.optimizer.beta2", "share of the running mean square that is carried over"),
     ("outer.optimizer.epsilon", "small number whose square is added inside the square root, for stability"),
     ("outer.optimizer.weight_decay", "factor on the variable itself, which is added to its step"),
     ("outer.schedule", "the outer learning rate over time"),
@@ -117,19 +119,20 @@ const KEYS: &[(&str, &str)] = &[
     ("split.checksum", "the checksum of these files, which is filled in when the run begins"),
     (
         "held_out",
-        "validation rows that no method sees, by which a run judges its hyperparameters, for tasks that divide rows",
+        "validation rows that no method sees, on which a run tests its hyperparameters, for tasks that split rows",
     ),
     ("held_out.share", "the share of the validation rows"),
     (
         "held_out.every",
-        "iterations between evaluations, or more so that they take at most 5 % of the work, 0 for none; if their loss has risen at the \
-         end, the best hyperparameters are returned",
+        "iterations between evaluations, 0 for none; longer if they would take more than 5 % of the work. If the \
+            held-out loss has risen, the run returns the best hyperparameters",
     ),
     ("held_out.patience", "stop after this many evaluations in a row with a risen loss, 0 for never"),
     ("held_out.compare", "compare the hyperparameters at the end with one tuned value and with none, on the same rows"),
     (
         "held_out.folds",
-        "trainings side by side that each leave out a fold, by which λ is judged, 0 for none; trains on all rows at the end",
+        "number of folds, 0 for none; one training for each fold leaves it out and validates on it, and a final one \
+            uses all rows",
     ),
     (
         "held_out.shrinkage",
@@ -138,13 +141,13 @@ const KEYS: &[(&str, &str)] = &[
     ("held_out.retrain", "train once more at the end, on all rows with labels"),
     ("checkpoint", "when the run is saved"),
     ("checkpoint.every", "iterations between checkpoints; the end is always saved"),
-    ("checkpoint.theta", "keep the parameters at the end too, in theta.safetensors"),
-    ("metrics", "when the run is measured"),
-    ("metrics.every", "iterations between measurements of the task's own measures"),
+    ("checkpoint.theta", "also save the final parameters, in theta.safetensors"),
+    ("metrics", "when metrics are evaluated"),
+    ("metrics.every", "iterations between evaluations of the task's metrics"),
     ("metrics.tensorboard", "also write event files for TensorBoard"),
     ("about", "text for lists and reports; may be changed at any time"),
     ("about.name", "a name for the run"),
-    ("about.tags", "tags to find the run by"),
+    ("about.tags", "tags for finding the run"),
     ("about.note", "a note to keep with the run"),
     ("metrics.diagnose", "iterations between diagnoses of the hypergradient, 0 for never"),
 ];

@@ -479,7 +479,7 @@ fn find<'a>(settings: &'a mut Map<String, Value>, key: &[String]) -> Option<&'a 
 
 /// The numbers of `[inner]`.
 const INNER: [&str; 6] = ["step", "steps", "samples", "burn_in", "temperature", "noise_scale"];
-/// Those that say how long the inner loop is.
+/// The keys for the length of the inner loop.
 const LENGTH: [&str; 2] = ["steps", "samples"];
 
 /// The key of `[inner]` that was a setting of methods.

@@ -27,7 +27,7 @@ pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
         "description": "configuration files, relative to this one, whose settings are used unless this file changes them",
     });
 
-    // The other way to say how long the inner loop is.
+    // The other key for the length of the inner loop.
     let mut samples = root["properties"]["inner"]["properties"]["steps"].clone();
     samples["description"] = json!(plain.get("inner.samples"));
     root["properties"]["inner"]["properties"]["samples"] = samples;

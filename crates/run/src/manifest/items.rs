@@ -234,7 +234,7 @@ impl Contents {
                 how"
             )),
             Some(false) => {
-                Some(format!("{name} is not among the data; 'bilevel data fetch {name}' gets it, or says how"))
+                Some(format!("{name} is not among the data; 'bilevel data fetch {name}' downloads it, or explains how"))
             }
         }
     }

@@ -85,7 +85,8 @@ pub struct HeldOut {
     pub patience: u32,
     /// Compare the hyperparameters with simpler ones at the end ([`Baselines`]).
     pub compare: bool,
-    /// Trainings side by side, each without the rows of one fold, by which λ is judged; 0 for one training and the task's own division.
+    /// Parallel trainings, each without the rows of one fold, on which λ is validated; 0 for one training with the
+    /// task's split.
     pub folds: usize,
     /// Pull each group of hyperparameters towards one value, with this standard deviation; 0 is free.
     pub shrinkage: f64,
@@ -204,7 +205,7 @@ impl Config {
         Ok(self.by(recipe))
     }
 
-    /// The same by another method, with this inner loop; the outer loop stays as it is.
+    /// The same configuration with another method and this inner loop; the outer loop does not change.
     pub fn by(self, recipe: impl Into<Recipe>) -> Self {
         let Recipe { method, inner } = recipe.into();
         Config { method, inner, ..self }
@@ -301,7 +302,7 @@ impl Config {
         self.split.clone().sealed()?.divide(problem, self.seed)?.holding_out(self.held_out.share, self.seed)
     }
 
-    /// The method, in as many chains as asked for.
+    /// The method, in the configured number of chains.
     pub fn method(&self, registry: &Registry) -> Result<Box<dyn Method>> {
         match self.chains {
             1 => registry.read_method(&self.method),
@@ -314,7 +315,7 @@ impl Config {
         self.driver_by(self.method(registry)?, registry, problem, executor)
     }
 
-    /// The same by a method that is there already, prepared perhaps.
+    /// The same with an existing method, possibly prepared.
     pub fn driver_by(
         &self,
         method: impl Method + 'static,
@@ -403,7 +404,7 @@ impl Config {
         Ok((outcome, result))
     }
 
-    /// A training by itself after a run of so many iterations: a quarter of its inner steps, up to [`MOST_STEPS`].
+    /// A training alone after a run of so many iterations: a quarter of its inner steps, up to [`MOST_STEPS`].
     fn last_training(&self, iterations: u32) -> InnerLoop {
         let quarter = self.inner.steps.saturating_mul(iterations as usize) / 4;
         let steps = quarter.min(MOST_STEPS).max(self.inner.steps);

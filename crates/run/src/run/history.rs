@@ -147,7 +147,7 @@ impl History {
         self.rows.iter().rev().find_map(|row| row.measures.get(name)?.as_f64())
     }
 
-    /// The least outer loss.
+    /// The lowest outer loss.
     pub fn best_outer_loss(&self) -> Option<f64> {
         self.rows.iter().filter_map(|row| row.outer_loss).min_by(f64::total_cmp)
     }

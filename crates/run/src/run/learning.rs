@@ -78,7 +78,8 @@ impl<'a> Learning<'a> {
         self.folded.as_ref().map_or(1.0, |folded| trained(folded) / folds / trained(self.problem))
     }
 
-    /// Brings λ of an outcome back to the task's, and trains θ once more on all rows if there are folds or if that is asked for.
+    /// Converts λ of an outcome to the task's, and retrains θ on all rows if there are folds or if the configuration
+    /// requests it.
     pub fn finish(
         &self,
         outcome: &mut Outcome,

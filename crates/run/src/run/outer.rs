@@ -55,7 +55,7 @@ impl Outer {
         self.limit().map(drop)
     }
 
-    /// Returns true if a measure decides when the run stops or what it returns.
+    /// Returns true if a metric ends the run or chooses its result.
     pub(super) fn follows_measures(&self) -> bool {
         !self.patience_on.is_empty() || !self.keep_best.is_empty()
     }

@@ -32,7 +32,7 @@ pub struct RunResult {
     pub inner_loss: Option<f64>,
     /// The outer loss in the last iteration.
     pub outer_loss: Option<f64>,
-    /// The least outer loss of all iterations.
+    /// The lowest outer loss of all iterations.
     pub best_outer_loss: Option<f64>,
     /// Norm of the last hypergradient.
     pub hypergradient_norm: Option<f64>,

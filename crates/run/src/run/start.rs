@@ -30,7 +30,7 @@ impl Start {
         if !self.checksum.is_empty() && self.checksum != checksum {
             let files = [&self.lambda, &self.theta].into_iter().filter(|file| !file.is_empty()).cloned();
             return Err(Error::other(format!(
-                "{} changed after the run was begun; put the right file back, or begin another run",
+                "{} changed after the run started; put the right file back, or start another run",
                 files.collect::<Vec<_>>().join(" or ")
             )));
         }

@@ -126,10 +126,10 @@ pub struct Combination {
     /// A tolerance that ends training, and conjugate gradients, before the last step; `None` to take all steps.
     #[serde(default)]
     pub tolerance: Option<Tolerance>,
-    /// The matrix that stands for the curvature in the linear system.
+    /// The curvature matrix in the linear system.
     #[serde(default)]
     pub curvature: CurvatureProduct,
-    /// ρ of a proximal term that holds θ near λ, the start of training; with conjugate gradients.
+    /// ρ of a proximal term that keeps θ near λ, the initial θ; with conjugate gradients.
     #[serde(default)]
     pub proximal: Option<f64>,
 }
@@ -243,8 +243,8 @@ impl Combination {
         }
     }
 
-    /// Correct at the minimum that it assumes: with random rows, only if it averages products of independent draws;
-    /// with columns of H, only if these are all of them, as ρ goes to 0.
+    /// Correct at the minimum that it assumes. With random rows, this requires an average over products of independent
+    /// draws; with columns of H, all columns and ρ → 0.
     fn claims(&self) -> Claims {
         let averages = match self.solver {
             Solver::StochasticNeumann { .. } => true,
@@ -321,8 +321,8 @@ impl<N: NamedCombination> Method for N {
             None => paths::must_see(N::NAME, problem, |path| self.sees(path)),
             Some(_) if starts_at_copies_of_lambda(problem)? => Ok(()),
             Some(_) => {
-                let reason = "it needs θ⁰ = λ, leaf by leaf, or copies of it: give the problem .start(…) with the identity, or use rmd, \
-                              which differentiates through any start";
+                let reason = "it needs θ⁰ = λ, leaf by leaf, or copies of λ: add .start(…) with the identity to the \
+                    problem, or use rmd, which works for any θ⁰(λ)";
                 not_applicable(N::NAME, reason)
             }
         }

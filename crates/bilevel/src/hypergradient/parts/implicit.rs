@@ -189,7 +189,7 @@ impl Implicit {
         Ok((self.here(state, key)?, taken))
     }
 
-    /// Takes the outer derivatives at the state's θ, for a method that got there by itself.
+    /// Computes the outer derivatives at the state's θ, for a method with its own training.
     pub fn here(&mut self, state: &State, key: Key) -> Result<Point> {
         let (lambda, theta) = (&state.lambda, &state.theta);
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);

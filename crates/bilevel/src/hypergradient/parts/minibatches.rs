@@ -25,8 +25,8 @@ impl Minibatches {
     pub fn of(method: &'static str, problem: &AnyProblem) -> Result<Self> {
         must_see(method, problem, |path| path != Path::Start)?;
         if problem.theta.iter().any(|(_, variable)| variable.role == Role::Statistic) {
-            let reason = "θ has statistics that every minibatch updates, so the losses are not means over minibatches; \
-                          use soba";
+            let reason = "θ has statistics that every minibatch updates, so the losses are not means over \
+                minibatches; use soba";
             return not_applicable(method, reason);
         }
         let graph = Graph::new();

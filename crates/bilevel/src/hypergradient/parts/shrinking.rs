@@ -11,7 +11,7 @@ use bilevel_graph::{Buffer, Executor, Meta};
 
 /// The step is not reduced below this share of the configured one.
 const LEAST: f64 = 1.0 / 1024.0;
-/// It becomes at most so much of itself at once.
+/// The largest factor of one reduction.
 const AT_MOST: f64 = 0.5;
 
 /// An estimator whose γ may be reduced, for any method (`shrink` of the inner loop).

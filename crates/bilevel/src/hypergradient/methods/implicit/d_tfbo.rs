@@ -1,5 +1,5 @@
-//! D-TFBO (Yang, Ban, Huang, Ma and Ji, "Tuning-free bilevel optimization: new algorithms and convergence analysis",
-//! ICLR 2025): every step size follows from the gradients so far, so there is none to choose.
+//! D-TFBO: every step size follows from the gradients so far, so there is none to choose. From Yang, Ban, Huang, Ma and
+//! Ji, "Tuning-free bilevel optimization: new algorithms and convergence analysis", ICLR 2025.
 //!
 //!   β² ← β² + ‖∇θL_T‖²,   θ ← θ − ∇θL_T/β,   until ‖∇θL_T‖ ≤ ε        from β = 1/γ in every hypergradient
 //!   φ² ← φ² + ‖r‖²,   v ← v − r/φ,   until ‖r‖ ≤ ε,   r = H·v − f_θ        from φ = 1/γ in every hypergradient

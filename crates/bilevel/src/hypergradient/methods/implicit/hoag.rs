@@ -44,7 +44,7 @@ pub struct Hoag {
     pub tolerance: f64,
     /// How the tolerance falls.
     pub fall: Fall,
-    /// Added to every eigenvalue of H, at least 0; 0 unless said otherwise, for anything else biases the hypergradient.
+    /// Added to every eigenvalue of H, at least 0. The default is 0, because any other value biases the hypergradient.
     pub regularisation: f64,
 }
 

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IftCg {
-    /// Added to every eigenvalue of H, at least 0; 0 unless said otherwise, for anything else biases the hypergradient.
+    /// Added to every eigenvalue of H, at least 0. The default is 0, because any other value biases the hypergradient.
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,

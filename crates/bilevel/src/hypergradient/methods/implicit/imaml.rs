@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
 ///
-/// It applies if θ⁰ is λ, or copies of λ for tasks side by side. The inner loop always starts at λ and ignores the
-/// state's θ; the reported inner loss excludes the proximal term.
+/// It applies if θ⁰ is λ, or copies of λ for parallel tasks. The inner loop always starts at λ and ignores the state's
+/// θ; the reported inner loss excludes the proximal term.
 ///
 /// ```
 /// use bilevel::methods::Imaml;

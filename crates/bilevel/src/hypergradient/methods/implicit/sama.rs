@@ -1,5 +1,5 @@
-//! SAMA (Choe, Mehta, Ahn, Neiswanger, Xie, Strubell and Xing, "Making scalable meta learning practical", NeurIPS
-//! 2023): gradients alone, with the identity for the inverse Hessian, and with the optimizer of the inner loop.
+//! SAMA: gradients alone, with the identity for the inverse Hessian, and with the optimizer of the inner loop. From
+//! Choe, Mehta, Ahn, Neiswanger, Xie, Strubell and Xing, "Making scalable meta learning practical", NeurIPS 2023.
 //!
 //!   θ ← θ − u(∇θL_T(θ)), T times              u is γ times the direction of the inner optimizer
 //!   v = (∂u/∂g)ᵀ·f_θ                           g the gradient at the last θ, u with the optimizer's state there

@@ -60,8 +60,8 @@ impl Method for Covariance {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
-            let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; \
-                use rmd, which differentiates through the start";
+            let reason = "it averages over the stationary chain, which does not depend on θ⁰, but here θ⁰ depends on \
+                λ; use rmd, which differentiates through θ⁰(λ)";
             return not_applicable(self.name(), reason);
         }
         must_see(self.name(), problem, |path| self.sees(path))

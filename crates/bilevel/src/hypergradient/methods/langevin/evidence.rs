@@ -1,4 +1,4 @@
-//! The evidence: λ judged by the marginal likelihood of the training rows, from first derivatives along a Langevin chain.
+//! The evidence: λ by the marginal likelihood of the training rows, from first derivatives along a Langevin chain.
 //!
 //!   F(λ) = −T·log ∫ exp(−L_T(λ, θ)/T) dθ,   dF/dλ = E\[∂L_T/∂λ\] under exp(−L_T/T),   T = κ²τ
 //!
@@ -13,8 +13,8 @@
 //! remembers longer than a batch. Minibatches heat the chain by γ/2 times the variance of their gradients, which is
 //! measured and reported as a warning. For a network it is the evidence of the basin that the chain is in.
 //!
-//! De Bortoli et al., Efficient stochastic optimisation by unadjusted Langevin Monte Carlo (2021); Akyildiz et al., Interacting particle
-//! Langevin algorithm (arXiv 2303.13429); arXiv 2406.04187 for λ that moves along the chain.
+//! De Bortoli et al., Efficient stochastic optimisation by unadjusted Langevin Monte Carlo (2021). Akyildiz et al.,
+//! Interacting particle Langevin algorithm (arXiv 2303.13429). For λ that moves along the chain, arXiv 2406.04187.
 
 use crate::hypergradient::parts::effective_samples;
 use crate::hypergradient::vocabulary::*;
@@ -100,13 +100,13 @@ impl Method for Evidence {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if !problem.judged_by_evidence {
-            let reason = "it judges λ by the evidence of the training rows, but this problem has an outer loss; build \
-                 the problem with .evidence() instead of .outer(…), and with a normalised prior in its inner loss";
+            let reason = "it uses the evidence of the training rows, but this problem has an outer loss; use \
+                .evidence() instead of .outer(…), and put a normalised prior into the inner loss";
             return not_applicable(self.name(), reason);
         }
         if problem.starts_from_lambda() {
-            let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; use rmd, \
-                          which differentiates through the start";
+            let reason = "it averages over the stationary chain, which does not depend on θ⁰, but here θ⁰ depends on \
+                λ; use rmd, which differentiates through θ⁰(λ)";
             return not_applicable(self.name(), reason);
         }
         Ok(())

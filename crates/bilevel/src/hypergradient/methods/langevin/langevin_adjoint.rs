@@ -83,7 +83,7 @@ impl Method for LangevinAdjoint {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
-            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
+            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through θ⁰(λ)";
             return not_applicable(self.name(), reason);
         }
         must_see(self.name(), problem, |path| self.sees(path))

@@ -1,11 +1,11 @@
-//! MEHA (Liu, Liu, Yao, Zeng and Zhang, "Moreau envelope for nonconvex bi-level optimization: a single-loop and
-//! Hessian-free solution strategy", ICML 2024): descent on f plus a penalty on the gap between the inner loss and its
-//! Moreau envelope.
+//! MEHA: descent on f plus a penalty on the gap between the inner loss and its Moreau envelope. From Liu, Liu, Yao,
+//! Zeng and Zhang, "Moreau envelope for nonconvex bi-level optimization: a single-loop and Hessian-free solution
+//! strategy", ICML 2024.
 //!
 //!   w ← w − γ·(∇θL_T(λ, w) + ρ·(w − θ))                              towards the proximal point of θ
 //!   h = f_λ(λ, θ) + c·(∂λL_T(λ, θ) − ∂λL_T(λ, w))                    with the new w
-//!   θ ← θ − γ·(f_θ(λ, θ)/c + ∇θL_T(λ, θ) − ρ·(θ − w))                with the new w as well
-//!   c = c₀·(k + 1)ᵖ in the k-th hypergradient, counted from 0
+//!   θ ← θ − γ·(f_θ(λ, θ)/c + ∇θL_T(λ, θ) − ρ·(θ − w))                also with the new w c = c₀·(k + 1)ᵖ in the k-th
+//!   hypergradient, counted from 0
 //!
 //! Needs no product with a Hessian, and T such steps for a hypergradient, with h of the last; the published method has
 //! T = 1. **Prescribes how λ, θ and w move together, and h is c times its direction of λ**, in the units of a

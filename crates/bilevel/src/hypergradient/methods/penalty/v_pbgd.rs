@@ -1,10 +1,10 @@
-//! V-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
-//! plus a penalty on the gap between the inner loss and its least value.
+//! V-PBGD: descent on the outer loss plus a penalty on the gap between the inner loss and its minimum. From Shen and
+//! Chen, "On penalty-based bilevel gradient descent method", ICML 2023.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ), T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)        both at the same y
 //!
-//! Needs no product with a Hessian. θ and y are kept from one hypergradient to the next. θ is the result of training
+//! Needs no product with a Hessian. θ and y are carried from one hypergradient to the next. θ is the result of training
 //! alone, and y, which the outer loss also acts on, are the published method's parameters. λ and y are meant to move
 //! together: the published step is along (h, f_θ + σ·∇θL_T). The outer optimizer applies the part of λ, and y moves
 //! here by γ/σ. Once both have settled, h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is

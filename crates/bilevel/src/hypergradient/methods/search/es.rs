@@ -90,7 +90,7 @@ impl Method for Es {
         }))
     }
 
-    /// It takes no derivative with respect to λ, so there need not be any.
+    /// It uses no derivative with respect to λ, so none need exist.
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         must_have_outer_loss(self.name(), problem)
     }

@@ -91,7 +91,7 @@ impl Method for Pes {
         }))
     }
 
-    /// It takes no derivative with respect to λ, so there need not be any.
+    /// It uses no derivative with respect to λ, so none need exist.
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
             let reason = "it continues from the last window, but here training starts from λ for every hypergradient; \

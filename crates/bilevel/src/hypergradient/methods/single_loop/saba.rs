@@ -1,5 +1,5 @@
-//! SABA (Dagréou, Ablin, Vaiter and Moreau, "A framework for bilevel optimization that enables stochastic and global variance
-//! reduction algorithms", NeurIPS 2022): SOBA with a table of the last estimate of every minibatch.
+//! SABA: SOBA with a table of the last estimate of every minibatch. From Dagréou, Ablin, Vaiter and Moreau, "A
+//! framework for bilevel optimization that enables stochastic and global variance reduction algorithms", NeurIPS 2022.
 //!
 //!   q̂ = q_i(λ, θ, v) − table_i + mean of table,   table_i ← q_i(λ, θ, v)        for each q of the five below, as in SAGA
 //!   mean ← mean + (q_i − table_i)/n                                            with n rows, of which a step touches one

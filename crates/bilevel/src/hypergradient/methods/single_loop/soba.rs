@@ -1,11 +1,12 @@
-//! SOBA (Dagréou, Ablin, Vaiter and Moreau, "A framework for bilevel optimization that enables stochastic and global variance
-//! reduction algorithms", NeurIPS 2022): θ, the solution v of the linear system and λ all move by one step at a time.
+//! SOBA: θ, the solution v of the linear system and λ each move by one step at a time. From Dagréou, Ablin, Vaiter and
+//! Moreau, "A framework for bilevel optimization that enables stochastic and global variance reduction algorithms",
+//! NeurIPS 2022.
 //!
 //!   h = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)        all at the same (λ, θ, v), T times
 //!
-//! θ and v are kept from one hypergradient to the next. The hypergradient is that of the last of T steps, before it is taken; with
-//! T = 1 and plain descent outside it is the published method. At a λ that does not move it is exact once θ and v have settled;
-//! at one that moves it lags behind.
+//! θ and v are carried from one hypergradient to the next. The hypergradient is that of the last of T steps, before the
+//! step; with T = 1 and plain descent on λ this is the published method. At a fixed λ it is exact once θ and v have
+//! converged; if λ moves, it lags behind.
 
 use crate::hypergradient::parts::single_loop::SingleLoop;
 use crate::hypergradient::vocabulary::*;

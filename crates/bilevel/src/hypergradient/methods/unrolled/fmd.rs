@@ -6,7 +6,7 @@
 //! draws. The memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 //!
 //! The first of these runs also carries a tangent without a hyperparameter, v ← v − γ·H·v from a random start: its
-//! length shows how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
+//! length shows how fast sensitivities grow (`growth.rs`). This costs one more product per step of the first run.
 
 use crate::compiled::purpose::Purpose;
 use crate::hypergradient::vocabulary::*;

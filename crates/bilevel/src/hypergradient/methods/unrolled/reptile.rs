@@ -49,8 +49,8 @@ impl Method for Reptile {
         if starts_at_copies_of_lambda(problem)? {
             return Ok(());
         }
-        let reason = "it learns the start of θ, so λ must be θ⁰ itself, or θ⁰ copies of it; give the problem \
-                      .start(|_, l| l.clone()), or use rmd, which differentiates through any start";
+        let reason = "it learns the initial θ, so θ⁰ must be λ or copies of λ; add .start(|_, l| l.clone()), or use \
+            rmd, which works for any θ⁰(λ)";
         not_applicable(self.name(), reason)
     }
 

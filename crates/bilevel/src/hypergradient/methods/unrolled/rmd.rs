@@ -117,8 +117,8 @@ impl Rmd {
         let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
         let held =
             theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches(inner.steps).1 as u128 };
-        let must = "few enough to keep θ of every step in memory; otherwise set storage to checkpoints, which keeps √T of \
-                    them";
+        let must = "few enough to store θ of every step in memory; otherwise set storage to checkpoints, which stores \
+            √T of them";
         require(
             session.executor().free_bytes().is_none_or(|free| held <= free as u128),
             "steps",
