@@ -1,7 +1,7 @@
 //! Hypergradients of other libraries on the truth suite, compared with ours and the truth.
 //!
-//! The problems go to a Python program as JSON, with every number that their losses need; the losses themselves are
-//! rewritten there, by name, and losses that it cannot express are left out. The comparison is by ‖h − truth‖/‖truth‖.
+//! The problems go to a Python program as JSON, with every number that their losses need. The losses themselves are
+//! rewritten there, by name; those that it cannot express are skipped. The comparison is by ‖h − truth‖/‖truth‖.
 
 use crate::error::{BenchError, Result};
 use crate::timing::peers::failed;
@@ -122,7 +122,8 @@ pub fn run(python: &Path, threads: usize) -> Result<()> {
 
 fn print(problems: &[TruthProblem], columns: &[String], answers: &BTreeMap<(String, String), Answer>) {
     say!(
-        "‖h − truth‖/‖truth‖ on problems whose hypergradients are known; seconds of one hypergradient where they were taken"
+        "‖h − truth‖/‖truth‖ on problems whose hypergradients are known; seconds of one hypergradient, if they were \
+            measured"
     );
     let mut refusals = vec![];
     for problem in problems {

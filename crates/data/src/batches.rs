@@ -61,7 +61,7 @@ impl Batches {
     /// Batches of this many images.
     pub fn new(set: LabelledImages, size: usize) -> Result<Self> {
         if size == 0 || size > set.count() {
-            let reason = format!("batches of {size} were asked for, but there are {} images", set.count());
+            let reason = format!("a batch of {size} is larger than the {} images", set.count());
             return Err(Error::request(reason));
         }
         let labels: Vec<u8> = set.labels.iter().flat_map(|label| label.to_le_bytes()).collect();

@@ -142,7 +142,7 @@ impl LabelledImages {
         let (mut rows, mut labels, mut names) = (vec![], vec![], vec![]);
         for (label, &class) in classes.iter().enumerate() {
             let there = self.classes.len();
-            let missing = || Error::request(format!("class {class} was asked for, but there are {there}"));
+            let missing = || Error::request(format!("there is no class {class}; there are {there}"));
             names.push(self.classes.get(class).ok_or_else(missing)?.clone());
             let own = all.rows(class);
             rows.extend(own.iter().map(|row| *row as usize));
@@ -226,7 +226,7 @@ impl LabelledImages {
 /// Refuses rows that are not there.
 pub(crate) fn check_rows(rows: &[usize], count: usize) -> Result<()> {
     match rows.iter().find(|row| **row >= count) {
-        Some(row) => Err(Error::request(format!("row {row} was asked for, but there are {count}"))),
+        Some(row) => Err(Error::request(format!("there is no row {row}; there are {count}"))),
         None => Ok(()),
     }
 }

@@ -1,5 +1,7 @@
-//! Data for bi-level problems: readers for the usual formats, splits, normalisation, label noise, augmentation on the
-//! device, and a registry of known datasets.
+//! Data for bilevel problems: readers, splits, normalisation, label noise, augmentation, and a registry of datasets.
+//!
+//! Use it if your data is in files (CSV, LIBSVM, NumPy, safetensors, IDX, CIFAR, pictures), or if you want a known dataset.
+//! It returns arrays for a [`Problem`](bilevel::Problem). A program that builds its arrays itself does not need it.
 //!
 //! ```no_run
 //! use bilevel::{DType, Key};
@@ -17,8 +19,8 @@
 //!
 //! # Features
 //!
-//! Both are on by default. `download` is for `registry::fetch`; `images` decodes PNG and JPEG, and without it a picture is refused
-//! with a sentence.
+//! Both are on by default. `download` is for `registry::fetch`; `images` decodes PNG and JPEG, and without it a picture is an
+//! error.
 
 #![forbid(unsafe_code)]
 

@@ -177,7 +177,7 @@ fn transpose<T: Copy>(values: &[T], shape: &[usize]) -> Vec<T> {
 fn whole(value: f64) -> Result<i32> {
     let fits = value.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value);
     if !fits {
-        return Err(Error::request(format!("{value} is not a whole number of 32 bits; ask for floats instead")));
+        return Err(Error::request(format!("{value} is not a whole number of 32 bits; read floats instead")));
     }
     Ok(value as i32)
 }

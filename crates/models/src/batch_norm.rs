@@ -6,7 +6,7 @@ use bilevel_graph::{Tensor, Tree, nn};
 /// Whose mean and variance a [`BatchNorm`] uses. One that keeps no running statistics always uses those of the batch.
 #[derive(Clone, Copy)]
 pub enum Statistics<'a> {
-    /// Those of the batch, in training and elsewhere; running ones stay as they are.
+    /// Those of the batch, in training and elsewhere; running statistics do not change.
     Batch,
     /// The running ones as they are, in training too: a pretrained network whose statistics are frozen.
     Running,

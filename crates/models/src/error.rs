@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, ModelError>;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The sizes asked for do not make a model.
+    /// These sizes do not form a model.
     Config {
         /// The model.
         model: &'static str,

@@ -8,7 +8,7 @@ use bilevel_graph::random::{fill_normal_f64, seed_key};
 use bilevel_graph::{Tensor, Tree, nn};
 use std::f64::consts::TAU;
 
-/// mlp(\[sin(2π·x·B), cos(2π·x·B)\]) with frequencies B that stay as they are: `[.., in]` to `[.., out]`.
+/// mlp(\[sin(2π·x·B), cos(2π·x·B)\]) with fixed frequencies B: `[.., in]` to `[.., out]`.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct FourierMlp<T> {
     /// B, `[in, features]`; frozen.

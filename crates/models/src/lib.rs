@@ -1,5 +1,6 @@
-//! Models: structs of parameters with their forward pass.
+//! Models for bilevel problems: structs of parameters with their forward pass.
 //!
+//! Use it for a standard network: an MLP, convolutional networks, a Wide-ResNet, a ViT, a SIREN or a NeRF.
 //! A model is a [`Tree`](bilevel_graph::Tree). Its config builds it with a [`Variable`](bilevel::Variable) at every
 //! leaf, which defines the start of the leaf. Inside a loss the same struct holds tensors, and
 //! [`forward`](vit::Vit::forward) is a plain function of them. Images are `[n, c, h, w]`. Nothing panics: an invalid

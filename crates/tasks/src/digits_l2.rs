@@ -34,7 +34,7 @@ impl Default for DigitsL2 {
 }
 
 impl DigitsL2 {
-    /// The split of a seed, with as many training digits as asked for.
+    /// The split of a seed, with the configured number of training digits.
     pub fn split(&self, seed: u64) -> Split {
         let split = Split::new(seed);
         Split { train: split.train.first(self.train), ..split }
@@ -70,7 +70,7 @@ pub fn trained(
 impl Task for DigitsL2 {
     const NAME: &'static str = "digits-l2";
     const SUMMARY: &'static str =
-        "640 penalties, one per weight of a digit classifier, judged by the loss on validation digits";
+        "640 penalties, one per weight of a digit classifier, by the loss on validation digits";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         if !(1..=599).contains(&self.train) {

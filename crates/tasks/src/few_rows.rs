@@ -3,7 +3,8 @@
 //!   L_T = mean loss of the training rows + Σ e^λᵢ·θᵢ²,   f = mean loss of the validation rows
 //!
 //! The loss is the cross entropy of a linear model or of one hidden layer; biases have no penalty. Labelled rows are divided in half unless
-//! the settings say otherwise. The same number of rows is labelled whatever is done with them, so that ways to choose λ can be compared.
+//! the settings say otherwise. The number of labelled rows is the same for every way to choose λ, so that these can be
+//! compared.
 
 use crate::digits::Digits;
 use bilevel::graph::nn::{cross_entropy_rows, gaussian_prior, softplus};
@@ -51,7 +52,7 @@ pub struct FewRows {
     pub train: f64,
     /// every class in every part as often as among all rows
     pub stratified: bool,
-    /// rows to judge the result by, at most as many as there are left
+    /// test rows, at most the number of the remaining ones
     pub test: usize,
     /// units of a hidden layer; 0 for a linear model
     pub hidden: usize,

@@ -34,7 +34,7 @@ pub struct HyperCleaning {
     pub train: usize,
     /// digits known to be clean
     pub clean: usize,
-    /// digits the classifier is judged by
+    /// test digits
     pub test: usize,
     /// the part of the training labels that are drawn again, from all ten classes
     pub corrupted: f64,
@@ -107,7 +107,7 @@ impl HyperCleaning {
     }
 }
 
-/// Rows and labels, and whatever belongs to each row: all of them, or a minibatch.
+/// Rows with their labels and weights: all of them, or a minibatch.
 fn rows<const N: usize>(s: &Scope, batch: usize, more: [Tensor; N]) -> ([Tensor; 2], [Tensor; N]) {
     let both = ["x", "y"].map(|name| s.data(name));
     match batch {
@@ -263,7 +263,7 @@ const SURE: f64 = 16.0;
 
 impl Task for HyperCleaning {
     const NAME: &'static str = "hyper-cleaning";
-    const SUMMARY: &'static str = "a weight for each training digit, so that wrong labels lose theirs";
+    const SUMMARY: &'static str = "a weight for each training digit, small for wrong labels";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         self.check()?;

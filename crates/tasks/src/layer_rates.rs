@@ -41,7 +41,7 @@ pub struct LayerRates {
     pub train: usize,
     /// digits the rates are chosen by
     pub clean: usize,
-    /// digits the network is judged by
+    /// test digits
     pub test: usize,
     /// units of each of the two hidden layers
     pub hidden: usize,

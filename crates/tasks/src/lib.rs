@@ -1,4 +1,6 @@
-//! Tasks: bilevel problems with settings, one file or folder each, and the data and models that they share.
+//! The tasks of the command: bilevel problems with settings, one file or folder each, with their shared data and models.
+//!
+//! It is for the `bilevel` command and for its users; copy a file as a template for your own task.
 //!
 //! ```
 //! let registry = bilevel_tasks::register(bilevel_run::Registry::new());

@@ -95,7 +95,7 @@ impl Exact {
             let step = solve(&factor, slope);
             self.theta.iter_mut().zip(step).for_each(|(t, s)| *t -= s);
         }
-        Err(Error::other(format!("Newton's method did not settle in {MOST_STEPS} steps")))
+        Err(Error::other(format!("Newton's method did not converge in {MOST_STEPS} steps")))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct MlpL2 {
     pub train: usize,
     /// digits the penalties are chosen by
     pub clean: usize,
-    /// digits the network is judged by
+    /// test digits
     pub test: usize,
     /// units of each of the two hidden layers
     pub hidden: usize,

@@ -101,13 +101,13 @@ impl PictureSet {
             None => format!("the pictures of {folder} are read from a data folder, which --data DIR names"),
         };
         let get = match self {
-            PictureSet::Pets | PictureSet::Dtd => format!("'bilevel data fetch {folder}' gets them"),
+            PictureSet::Pets | PictureSet::Dtd => format!("'bilevel data fetch {folder}' downloads them"),
             _ => format!("put them there as {folder}/train/CLASS/NAME.jpg and {folder}/test/CLASS/NAME.jpg"),
         };
         Error::MissingData { reason: place, remedy: get }
     }
 
-    /// The pictures as they were last read, or read now: many runs of a study ask for the same.
+    /// The pictures, cached: many runs of a study use the same.
     fn read(self, data: &Path, side: usize) -> Result<Arc<Pool>> {
         static LAST: Kept<Pool> = Kept::new(1);
         LAST.get(format!("{self:?} {} {side}", data.display()), || self.read_anew(data, side))
@@ -180,7 +180,7 @@ impl Pool {
             };
             let class = odd(&pool, &test).or_else(|| odd(&test, &pool)).unwrap_or_default();
             let reason = format!(
-                "the pictures to train on have {} classes and those to test on {}; '{class}' is not in both",
+                "the training pictures have {} classes and the test pictures {}; '{class}' is not in both",
                 pool.classes.len(),
                 test.classes.len()
             );
@@ -200,8 +200,8 @@ impl Pool {
             let least = asked + usize::from(test.is_none());
             if of_class.len() < least {
                 let reason = format!(
-                    "the class '{class}' has {} pictures, and {} + {} + {} are asked for, with {} left to test on; \
-                     take fewer with task.train, task.validation or task.second",
+                    "the class '{class}' has {} pictures, which is too few for {} + {} + {} and {} for the test; \
+                        reduce task.train, task.validation or task.second",
                     of_class.len(),
                     each.train,
                     each.validation,

@@ -86,8 +86,8 @@ impl Task for SineInitialisation {
     }
 }
 
-/// The episode's wave at a few points to learn from and at fifty to be judged by. All is drawn in one order, so that both
-/// losses see the same wave.
+/// The episode's wave at a few training points and at fifty test points. All is drawn in one order, so that both losses
+/// see the same wave.
 fn episode(s: &Scope, shots: usize) -> [(Tensor, Tensor); 2] {
     let s = s.episode();
     let (amplitude, phase) = (s.uniform([], 0.5, 3.0), s.uniform([], 0.0, 3.0));

@@ -20,7 +20,7 @@ pub struct Synth1d {
     pub noise: f64,
     /// start of λ and the parameter
     pub start: f64,
-    /// keep λ between 0 and 1, where the inner loss has a minimum
+    /// keep λ between 0 and 1; only then has the inner loss a minimum
     pub bounded: bool,
 }
 

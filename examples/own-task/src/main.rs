@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct WeightDecay {
-    /// what the parameter is trained towards
+    /// the target of the parameter
     pull: f64,
 }
 

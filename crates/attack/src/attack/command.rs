@@ -32,8 +32,8 @@ impl Bilevel {
         let beside = here.with_file_name(format!("bilevel{}", std::env::consts::EXE_SUFFIX));
         if !beside.is_file() {
             return Err(AttackError::Command(format!(
-                "there is no command at {}; build it with 'cargo build --release -p bilevel-cli', or say where it is with \
-                 --command",
+                "there is no command at {}; build it with 'cargo build --release -p bilevel-cli', or give its path \
+                    with --command",
                 beside.display()
             )));
         }
@@ -94,7 +94,7 @@ fn build(cargo: &OsString) -> Result<()> {
     match built {
         Ok(status) if status.success() => Ok(()),
         _ => Err(AttackError::Command(
-            "the command could not be built; see what 'cargo build -p bilevel-cli' says".into(),
+            "the command could not be built; see the output of 'cargo build -p bilevel-cli'".into(),
         )),
     }
 }

@@ -29,7 +29,7 @@ struct Line {
     dry: bool,
     /// Whether anything in it may be wrong on purpose.
     wild: bool,
-    /// Whether an inserted word can make it another command.
+    /// Whether an inserted word can turn it into another command.
     strange: bool,
 }
 

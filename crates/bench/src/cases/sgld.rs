@@ -2,8 +2,8 @@
 //!
 //! θ ← θ − γ∇θL_T + √(2τγ)·ξ;  g ← g − γ·f_θ(θ)·C;  after the burn-in, h ← h + (f_λ + g)/M.
 //!
-//! No g is kept: the term that a step subtracts is in every later kept sum, so h includes it at once, w = min(M,
-//! B+M−m)/M times in the step of number m.
+//! No g is stored: the term that a step subtracts is in the sum of every later sample. So h includes it at once, w =
+//! min(M, B+M−m)/M times in step number m.
 
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient_or_zeros, mixed_vector};

@@ -208,7 +208,7 @@ fn problems() -> Result<Vec<(&'static str, Problem)>> {
 
 /// Two outer iterations of every method that applies, on the GPU and on the CPU, in f64.
 fn tally_estimators(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
-    const NAME: &str = "estimators beside the CPU";
+    const NAME: &str = "estimators, against the CPU";
     if !tally.wants(NAME) {
         return Ok(());
     }

@@ -96,7 +96,7 @@ pub mod tests {
         assert_eq!(found.len(), expected.len());
         let largest = expected.iter().fold(0f64, |most, number| most.max(number.abs()));
         let apart = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
-        assert!(largest > 0.0 && apart <= tolerance * largest, "{apart:e} apart where the largest is {largest:e}");
+        assert!(largest > 0.0 && apart <= tolerance * largest, "{apart:e} apart, and the largest is {largest:e}");
     }
 
     /// The method finds the derivative of the training it makes, by differences of whole trainings.

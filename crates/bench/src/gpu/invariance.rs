@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::gpu::deep::tests::{assert_near, hypergradient};
 
-    /// The same view by view: the exponential of each generator by itself, and each image looked at once for each.
+    /// The same view by view: the exponential of each generator by itself, and each image sampled once for each.
     fn one_by_one(lambda: Tensor, draws: Tensor, net: &Mlp<Tensor>, images: Tensor) -> Tensor {
         let (count, views, side) = (images.dim(0), draws.dim(2), images.dim(2));
         let mut all = vec![];

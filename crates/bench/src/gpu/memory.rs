@@ -1,7 +1,7 @@
 //! The planned memory of each GPU case's programs, compared with the memory that the GPU reports.
 //!
-//! Programs share inputs and outputs, which are bound to the same buffers, and use one arena in turn: the memory of a
-//! case is less than the sum of its programs', and at least the largest of them.
+//! Programs share inputs and outputs, which are bound to the same buffers, and use one arena in turn. So the memory of
+//! a case is less than the sum of its programs', and at least the largest of them.
 
 use super::deep::RATE;
 use super::watching::Watching;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// Prints the planned memory of an outer iteration's programs: one JSON line per program, and one per case. Also prints
 /// the host's time: to build the problem, to plan all programs one after the other, and for the rest of the first
-/// iteration, most of it tracing and differentiating. No GPU is needed.
+/// iteration. Most of the rest is tracing and differentiation. No GPU is needed.
 pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
         let watching = Watching::without_gpu();
@@ -66,7 +66,7 @@ pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
 /// Prints one JSON line per program, and one per case. Runs hold no state to fall back on.
 pub fn run(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
-        // Opened again, as the arena of the case before stays as large as it was.
+        // Opened again, because the arena of the previous case does not shrink.
         let cuda = open()?;
         cuda.forget_peak_bytes()?;
         let watching = Watching::new(&cuda);

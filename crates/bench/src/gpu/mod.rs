@@ -81,7 +81,7 @@ pub fn programs(case: &str, precision: Precision) -> Result<Vec<Program>> {
     Ok(seen.seen().into_iter().map(|(program, _)| program).collect())
 }
 
-/// The first GPU, and a line that says which it is.
+/// The first GPU, and a line with its name.
 pub fn open() -> Result<Cuda> {
     let cuda = Cuda::new(0)?;
     let info = cuda.info();

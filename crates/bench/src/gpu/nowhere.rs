@@ -63,7 +63,7 @@ impl Storage for Zeros {
 
     unsafe fn read(&self, _: usize, bytes: &mut [u8]) -> Result<()> {
         if bytes.len() > MOST {
-            let what = "there is no machine that could have computed what is to be read".into();
+            let what = "no machine could have computed the values to read".into();
             return Err(Error::new(ErrorKind::Device { what }));
         }
         bytes.fill(0);

@@ -76,7 +76,7 @@ impl Run {
         Ok(())
     }
 
-    /// The run in another process, with what it printed.
+    /// The run in another process, with its output.
     pub fn in_a_child(&self) -> Result<Report> {
         let own = std::env::current_exe().map_err(|error| failed(format!("has no name ({error})")))?;
         let mut command = Command::new(own);

@@ -136,7 +136,7 @@ fn expect(case: &Timed, found: f64, expected: f64, tolerance: f64) -> Result<()>
     if (found - expected).abs() <= tolerance {
         return Ok(());
     }
-    let what = format!("the result is {found}, where {expected} ± {tolerance} is expected");
+    let what = format!("the result is {found}, but {expected} ± {tolerance} is expected");
     Err(BenchError::Wrong { case: case.name.clone(), what })
 }
 

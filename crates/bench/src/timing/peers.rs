@@ -118,7 +118,7 @@ impl Peer {
         self.program.cases.contains(&case)
     }
 
-    /// Runs the program with these words to its end, and returns what it printed.
+    /// Runs the program with these arguments to its end, and returns its output.
     pub fn said(&self, words: &[&str]) -> Result<String> {
         let output = self.python(self.program.text, words)?;
         if !output.status.success() {

@@ -107,7 +107,7 @@ fn alphabets(classes: &[String]) -> Vec<(&str, usize)> {
 
 /// The reverse of [`pack`].
 fn unpack(packed: &[u8]) -> Result<(LabelledImages, LabelledImages)> {
-    let damaged = || Error::damaged("the embedded Omniglot", "is not as it was made");
+    let damaged = || Error::damaged("the embedded Omniglot", "differs from the embedded one");
     let end = packed.windows(2).position(|two| two == b"\n\n").ok_or_else(damaged)?;
     let names = std::str::from_utf8(&packed[..end]).map_err(|_| damaged())?;
     let mut parts: [Vec<String>; 2] = [vec![], vec![]];

@@ -37,12 +37,12 @@ pub fn episodes(classes: &Classes, shots: Shots, count: usize, key: bilevel::Key
     let Shots { ways, support, query } = shots;
     let there = classes.names().len();
     if ways == 0 || ways > there {
-        return Err(Error::request(format!("episodes of {ways} ways were asked for, but there are {there} classes")));
+        return Err(Error::request(format!("episodes of {ways} ways need as many classes, but there are {there}")));
     }
     let each = support.saturating_add(query);
     if let Some(few) = (0..there).find(|class| classes.rows(*class).len() < each) {
         let (name, rows) = (&classes.names()[few], classes.rows(few).len());
-        let reason = format!("class '{name}' has {rows} rows, but an episode takes {support} + {query} of each class");
+        let reason = format!("class '{name}' has {rows} rows, but an episode needs {support} + {query} of each class");
         return Err(Error::request(reason));
     }
     let (mut supports, mut queries, mut chosen) = (vec![], vec![], vec![]);

@@ -53,7 +53,7 @@ impl Normalisation {
         let (mut sums, mut squares) = (vec![Sum::default(); channels], vec![Sum::default(); channels]);
         let rows = array.shape()[0];
         if rows * inner == 0 {
-            return Err(Error::request("there are no numbers to take the mean of"));
+            return Err(Error::request("there are no numbers to average"));
         }
         let count = (rows * inner) as f64;
         each(array, inner, channels, |channel, value| sums[channel].add(value));
@@ -93,9 +93,7 @@ impl Normalisation {
 fn layout(shape: &[usize]) -> Result<(usize, usize)> {
     match shape {
         [_, channels, inner @ ..] if *channels > 0 => Ok((*channels, inner.iter().product())),
-        _ => Err(Error::request(format!(
-            "an array [n, channels, ..] was expected, but this one has the shape {shape:?}"
-        ))),
+        _ => Err(Error::request(format!("expected an array [n, channels, ..], but this one has the shape {shape:?}"))),
     }
 }
 

@@ -63,7 +63,7 @@ impl Sparse {
     pub fn to_table(&self, columns: Option<usize>) -> Result<Table> {
         let columns = columns.unwrap_or(self.columns);
         if columns < self.columns {
-            let reason = format!("uses column {} of {columns}; ask for at least {}", self.columns, self.columns);
+            let reason = format!("uses column {} of {columns}; set at least {} columns", self.columns, self.columns);
             return Err(self.input.damaged(reason));
         }
         let count = self.input.limits().elements(self.input.name(), &[self.rows(), columns], size_of::<f64>())?;

@@ -86,7 +86,7 @@ fn unread(path: &Path, error: std::io::Error) -> Error {
     Error::other(format!("{} cannot be read: {error}", path.display()))
 }
 
-/// The data folder, if a dataset is in it; else an error that says how to get it.
+/// The data folder, if it contains the dataset; otherwise an error that explains how to get it.
 fn folder<'a>(context: &'a Context, name: &str) -> Result<&'a Path> {
     let root = context.data_dir(&format!("few-shot with {name}"))?;
     if root.join(registry::find(name)?.folder).exists() {
@@ -94,7 +94,7 @@ fn folder<'a>(context: &'a Context, name: &str) -> Result<&'a Path> {
     }
     Err(Error::MissingData {
         reason: format!("there is no {name} in {}", root.display()),
-        remedy: format!("'bilevel data fetch {name}' gets it, or says how"),
+        remedy: format!("'bilevel data fetch {name}' downloads it, or explains how"),
     })
 }
 

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 /// The images to learn from, among a problem's data and classes.
 const LEARN: &str = "learn";
-/// Those to test on.
+/// The test classes.
 const TEST: &str = "test";
 /// So many queries are judged side by side in a test.
 const QUERIES_AT_ONCE: usize = 4500;
@@ -69,7 +69,7 @@ pub struct FewShot {
     pub dataset: ImageSet,
     /// tasks of omniglot: from 1200 characters at random, or from the 30 background alphabets
     pub split: Split,
-    /// at most this many classes to learn from and as many to test on; 0 is all
+    /// the largest number of training classes, and of test classes; 0 is all
     pub classes: usize,
     /// images turned by quarters of a circle are further classes to learn from
     pub rotations: bool,
@@ -79,7 +79,7 @@ pub struct FewShot {
     pub ways: usize,
     /// images of each class to learn from
     pub shots: usize,
-    /// images of each class to be judged on
+    /// query images of each class
     pub queries: usize,
     /// images of each inner step, drawn again from those to learn from; 0 is all of them
     pub minibatch: usize,
@@ -264,8 +264,7 @@ fn arrays(lambda: &[LambdaLeaf]) -> Result<Vec<Array>> {
 
 impl Task for FewShot {
     const NAME: &'static str = "few-shot";
-    const SUMMARY: &'static str =
-        "the first weights of a network that learns classes it has never seen from a few images";
+    const SUMMARY: &'static str = "the initial weights from which a network learns unknown classes from a few images";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         self.check()?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// Views of a scene, after the one it is learned from, by which it is judged.
 const JUDGED: usize = 4;
-/// Places of all scenes that a program looks at in one go.
+/// Coordinates of all scenes in one call of a program.
 const PLACES: usize = 1 << 17;
 
 /// Signals after this many steps.

@@ -51,14 +51,14 @@ pub(crate) fn psnr(error: f64) -> f64 {
 }
 
 impl Family {
-    /// The signals that these settings ask for.
+    /// The signals of these settings.
     pub fn read(task: &ImplicitRepresentation, context: &Context) -> Result<Self> {
         task.check()?;
         let wanted = task.signals + task.held_out;
         let enough = |found: usize| match found >= wanted {
             true => Ok(()),
             false => Err(Error::other(format!(
-                "there are {found} signals, but task.signals and task.held_out ask for {} + {}; ask for fewer",
+                "there are {found} signals, but task.signals and task.held_out need {} + {}; reduce one of them",
                 task.signals, task.held_out
             ))),
         };

@@ -212,15 +212,14 @@ impl ImplicitRepresentation {
         require(self.far > self.near && self.far.is_finite(), "far", self.far, "above task.near")
     }
 
-    /// As few held-out signals as a report can show without delay, and the numbers of steps after which they are looked
-    /// at.
+    /// As few held-out signals as a report can show without delay, and the numbers of steps after which it shows them.
     fn looks(&self) -> (Self, Vec<usize>) {
         match self.signal {
             Signal::Images => {
                 let few = ImplicitRepresentation { held_out: self.held_out.min(3), ..self.clone() };
                 (few, vec![0, self.steps, 5 * self.steps])
             }
-            // One view to learn from, and one to look at.
+            // One view to learn from, and one to show.
             Signal::Views => (ImplicitRepresentation { held_out: 1, views: 2, ..self.clone() }, vec![0, self.steps]),
         }
     }

@@ -113,21 +113,21 @@ pub struct Invariance {
     pub draws: usize,
     /// units of the hidden layer
     pub hidden: usize,
-    /// images of a minibatch, to train on and to judge by
+    /// images of a minibatch, for training and for validation
     pub batch: usize,
-    /// the part of the training images that λ is judged by
+    /// the share of the training images for validation
     pub held_out: f64,
     /// judge of λ: validation, training, or evidence, which the method of that name always uses
     pub judge: Judge,
-    /// the precision of the prior of all weights if λ is judged by the evidence
+    /// the precision of the prior of all weights, if the criterion is the evidence
     pub precision: f64,
     /// every range at the start; 0 is a saddle
     pub start: f64,
     /// how much wider ranges are worth: this times the norm of λ is taken off the outer loss
     pub reward: f64,
-    /// from this norm of λ on a wider range is worth no more; 0 is no such limit
+    /// norm of λ above which wider ranges earn no reward; 0 is no limit
     pub cap: f64,
-    /// labelled images, for training and to judge λ by; 0 is all of them
+    /// labelled images, for training and validation; 0 is all of them
     pub images: usize,
     /// test images; 0 is all of them
     pub test: usize,
@@ -272,7 +272,7 @@ const AT_ONCE: usize = 1000;
 
 impl Task for Invariance {
     const NAME: &'static str = "invariance";
-    const SUMMARY: &'static str = "how far images may be turned, shifted and scaled without their class changing";
+    const SUMMARY: &'static str = "the ranges of rotation, shift and scale that do not change the class of an image";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         let (Parts { train, validation, test }, network) = self.prepared(context)?;

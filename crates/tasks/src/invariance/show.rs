@@ -1,4 +1,4 @@
-//! λ as a person would look at it: a digit, at the ends of each range and in views drawn from all of them.
+//! λ as pictures: a digit, at the ends of each range and in views drawn from all of them.
 
 use super::images::{Images, Matrix, Parts, seen};
 use super::{GENERATORS, Invariance};

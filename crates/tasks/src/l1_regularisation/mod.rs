@@ -339,8 +339,8 @@ impl Task for L1Regularisation {
     fn show(&self, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
         let found = layers(lambda);
         let text = format!(
-            "The network started from {}. A penalty of exactly 0 was pushed there by the validation loss, and its weight is \
-             free; a large one holds its weight near 0.",
+            "The network started from {}. The validation loss drove some penalties to exactly 0, and their weights \
+                are free; a large penalty keeps its weight near 0.",
             self.provenance(context)
         );
         let mut sections = vec![Section::Text { title: "Penalties by layer".into(), text }];

@@ -20,7 +20,7 @@ use bilevel_data::LabelledImages;
 use bilevel_data::prepare::Normalisation;
 use std::sync::Arc;
 
-/// Steps of the warm-up between two looks at the validation loss.
+/// Steps of the warm-up between two evaluations of the validation loss.
 const LOOK: usize = 20;
 /// Looks without an improvement after which the warm-up ends.
 const PATIENCE: usize = 10;
@@ -55,7 +55,7 @@ where
         Ok(self)
     }
 
-    /// The problem with one λ of at least 0 for whatever the granularity says.
+    /// The problem with one λ ≥ 0 for each unit of the granularity.
     pub fn problem(&self, granularity: Granularity, (start, step): (f64, f64)) -> Result<Problem> {
         let lambda = granularity.variables(&self.model, start);
         let count: usize = lambda.leaves().iter().map(|leaf| leaf.shape().iter().product::<usize>()).sum();
@@ -102,7 +102,7 @@ where
         executor: &dyn Executor,
         signal: &StopSignal,
     ) -> Result<Named<Array>> {
-        // There is nothing to learn yet: λ is a number that no loss looks at.
+        // There is nothing to learn yet: λ is a number that no loss uses.
         let none = Leaf(Variable::constant([], 0.0));
         let two = &self.parts_in_use()[..2];
         let (train, validation, batch) = (self.forward.clone(), self.forward.clone(), self.batch);

@@ -75,7 +75,7 @@ pub struct LearnedLoss {
     pub learning_rate: f64,
     /// weight decay of the network
     pub decay: f64,
-    /// train with cross entropy instead, whatever λ is, to compare with
+    /// train with cross entropy instead, for any λ, as a baseline
     pub plain: bool,
 }
 
@@ -158,8 +158,7 @@ impl LearnedLoss {
         let (validation, train) = order.split_at((self.validation * order.len() as f64).round() as usize);
         if validation.is_empty() || train.is_empty() {
             let reason = format!(
-                "{} pictures cannot be parted into some to train on and a part of {} to learn λ by; take more with \
-                 task.train",
+                "{} pictures cannot be split into training pictures and {} for λ; increase task.train",
                 order.len(),
                 self.validation
             );
@@ -190,10 +189,10 @@ impl SmallPictures {
             Some(data) => format!("there is no folder '{folder}' in {}", data.display()),
             None => format!("the pictures of {folder} are read from a data folder, which --data DIR names"),
         };
-        Error::MissingData { reason: place, remedy: format!("'bilevel data fetch {folder}' gets them") }
+        Error::MissingData { reason: place, remedy: format!("'bilevel data fetch {folder}' downloads them") }
     }
 
-    /// Training and test pictures as they were last read, or read now: many runs of a study ask for the same.
+    /// Training and test pictures, cached: many runs of a study use the same.
     fn read(self, data: &Path) -> Result<Arc<(LabelledImages, LabelledImages)>> {
         static LAST: Kept<(LabelledImages, LabelledImages)> = Kept::new(1);
         if !self.are_there(Some(data)) {

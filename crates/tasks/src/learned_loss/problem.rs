@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Zeros around a picture before it is cut to its size at a random place.
 const PADDING: usize = 4;
 
-/// The numbers that no loss looks at.
+/// The numbers that no loss uses.
 pub const MEASURES: [&str; 3] = ["validation loss", "validation error in %", "test error in %"];
 
 /// λ: the coefficients of the loss.
@@ -45,7 +45,7 @@ pub(super) struct Ingredients<M: Tree> {
     pub coefficients: Variable,
     pub batch: usize,
     pub augment: bool,
-    /// Train with cross entropy, whatever λ is.
+    /// Train with cross entropy, for any λ.
     pub plain: bool,
     pub dtype: DType,
 }

@@ -45,7 +45,7 @@ pub struct NoisyLabels {
     pub doubtful: usize,
     /// rows whose labels are right, half of them to train on
     pub trusted: usize,
-    /// rows to judge the result by
+    /// test rows
     pub test: usize,
     /// the part of the doubtful labels that are drawn again, from all classes; people were wrong 40 % of the time
     pub corrupted: f64,
@@ -135,7 +135,7 @@ impl NoisyLabels {
         let order = shuffled(count, Key::from_seed(context.seed));
         let asked = self.doubtful + self.trusted + self.test;
         if asked > count {
-            return Err(Error::setting("doubtful", self.doubtful, "fewer: there are not as many rows as asked for"));
+            return Err(Error::setting("doubtful", self.doubtful, "at most the number of available rows"));
         }
         let (doubtful, rest) = order[..asked].split_at(self.doubtful);
         let features = standardised(&all.features, width, &order[..self.doubtful + self.trusted]);
