@@ -178,12 +178,15 @@ impl Storage for Part {
     }
 }
 
+/// The inputs and the outputs of a program that are parts.
+type PartPorts = [Vec<bool>; 2];
+
 /// A program that is bound to parts.
 struct ShardedRun {
     executor: Sharded,
     bindings: Bindings,
     /// This rank's program, for the inputs and outputs that were parts when it was compiled.
-    local: Option<([Vec<bool>; 2], Box<dyn Runnable>)>,
+    local: Option<(PartPorts, Box<dyn Runnable>)>,
 }
 
 impl ShardedRun {

@@ -232,7 +232,7 @@ fn given(path: &str, problem: &Problem) -> Result<Rows> {
     let damaged = |reason: String| Error::Data { what: path.to_string(), reason };
     let all: Value = serde_json::from_str(&text(path)?).map_err(|error| damaged(format!("is not JSON: {error}")))?;
     let parts = all.as_object().ok_or_else(|| damaged("must be an object with a list of rows for each part".into()))?;
-    for name in parts.keys().filter(|name| !PARTS.contains(&name.as_str())) {
+    if let Some(name) = parts.keys().find(|name| !PARTS.contains(&name.as_str())) {
         let instead = match nearest(name, PARTS) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("there are {}", PARTS.join(", ")),
