@@ -1,4 +1,4 @@
-//! A classifier trained anew on the digits that a λ keeps and on the clean ones: what cleaning is for.
+//! A classifier trained from scratch on the digits that a λ keeps and on the clean ones, which is the purpose of cleaning.
 
 use super::deep::LearnedLambda;
 use bilevel::{DType, InnerLoop, Result};

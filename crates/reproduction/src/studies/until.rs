@@ -56,7 +56,7 @@ impl Observer for Approach {
 impl Measure for Until {
     type Found = Taken;
 
-    /// The `inner iterations` of a run that arrived, what is `left` of one that did not, and the way of both.
+    /// The `inner iterations` of a run that arrived or the value `left` of one that did not, and the `way`.
     fn take(&self, place: &Place) -> Result<Taken> {
         let Until { config, below } = self;
         let problem = config.problem(place.registry)?;

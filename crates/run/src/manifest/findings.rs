@@ -401,11 +401,11 @@ impl OfGroup<'_> {
             None => Verdict::NotClaimed,
             Some(paper) => Verdict::when(ours * paper.signum() > MIN_ERRORS * error, why.as_str()),
         };
-        // What is given beside a difference is its own standard error.
+        // Its spread is a standard error already.
         Some(Row { verdict, ..row.paper(paper.filter(|_| self.held)) })
     }
 
-    /// What rows cost that are to beat another at another cost.
+    /// The costs of rows, and of the rows they are compared with, if they differ.
     fn unequal(&self) -> Vec<String> {
         let metric = &self.contents.metrics[0];
         let cost = |one: &Outcomes| {

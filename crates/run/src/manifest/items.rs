@@ -29,7 +29,7 @@ pub(super) struct Piece<'a> {
 impl Piece<'_> {
     /// The label of a seed.
     pub fn label(&self, seed: u64) -> String {
-        // A run that several groups share has the label of its own group.
+        // A shared run has the label of the group that runs it.
         let group = self.row.shared.as_ref().filter(|_| self.follow.is_none()).unwrap_or(&self.group.name);
         let follow = self.follow.map_or("", |follow| follow.name.as_str());
         let point = self.point.map_or(String::new(), |point| format!("grid {} ", point.number));
@@ -214,7 +214,7 @@ impl Contents {
         let Piece { row, group, follow, .. } = piece;
         let at = |scales| &AtScale::of(scales, plan).with;
         let mut layers = vec![at(&self.scales), &group.with, at(&group.scales), &row.with, at(&row.scales)];
-        // What is said of a measure holds for every row that it follows.
+        // Settings of a follow-up hold for every row, so those of a row win.
         layers.splice(0..0, follow.iter().flat_map(|follow| [&follow.with, at(&follow.scales)]));
         layers.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
     }

@@ -15,7 +15,7 @@ use super::Better;
 use super::reader::{Reader, Result};
 use crate::Verdict;
 
-/// What two decimals in print may hide of a deviation.
+/// The rounding error of a printed number, which a deviation may include.
 const ROUNDING: f64 = 1e-4;
 /// A mean that is known less well than this, relative to the number it is compared with, agrees with almost anything.
 const MAX_RELATIVE_ERROR: f64 = 0.1;
@@ -110,7 +110,7 @@ pub(super) struct Case<'a> {
     pub reference: Option<f64>,
     /// Our number and the paper's of the row that the rule names, after as many iterations.
     pub baseline: Option<(f64, Option<f64>)>,
-    /// That row, as tables call it.
+    /// The name of the compared row in tables.
     pub rival: &'a str,
     pub better: Option<Better>,
     /// Why it would not be reproduced.
@@ -193,7 +193,7 @@ impl Case<'_> {
         if self.better == Some(Better::Higher) { second - first } else { first - second }
     }
 
-    /// `Reproduced`, or else what was seen, and why.
+    /// `Reproduced`, or the observation and the reason.
     pub fn when(&self, holds: bool, seen: String) -> Verdict {
         let why = if self.why.is_empty() { seen } else { format!("{seen}: {}", self.why) };
         Verdict::when(holds, why)

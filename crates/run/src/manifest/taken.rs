@@ -18,7 +18,7 @@ pub struct Taken {
     pub cost: Option<f64>,
     /// Runs that diverged.
     pub diverged: u32,
-    /// What became of a run that did not arrive where it should: "ends at 0.3"; empty if it did.
+    /// The end of a run that missed its target, such as "are not within 0.1"; empty otherwise.
     #[serde(default)]
     pub missed: String,
     /// Pictures for the page.
