@@ -224,7 +224,6 @@ fn lower_bound(buffers: &[Life]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bilevel_graph::conformance::Dice;
 
     const ALIGN: usize = 64;
 
@@ -259,8 +258,11 @@ mod tests {
 
     #[test]
     fn buffers_alive_together_never_overlap_and_the_block_stays_near_the_bound() {
-        let mut dice = Dice::new(7);
-        let mut random = |n: usize| dice.below(n);
+        let mut state = 7u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
         for _ in 0..50 {
             let buffers: Vec<Life> = (0..random(60))
                 .map(|_| {
