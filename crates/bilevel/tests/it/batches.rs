@@ -225,7 +225,7 @@ fn more_rows_than_a_32_bit_integer_can_number_are_refused() {
     for draw in draws {
         refused(draw, i32::MAX as usize).unwrap();
         let said = refused(draw, i32::MAX as usize + 1).unwrap_err().to_string();
-        assert!(said.contains("32-bit integers, so there can be at most 2147483647"), "{said}");
+        assert!(said.contains("row numbers are 32-bit integers; draw from at most 2147483647"), "{said}");
         assert!(refused(draw, 3).unwrap_err().to_string().contains("larger than the 3 rows"));
     }
 }
@@ -383,7 +383,7 @@ fn episodes_that_cannot_be_drawn_are_refused_with_the_name_of_the_class() {
         said.starts_with("class 'class 0' of 'all' has 6 rows, but an episode needs 2 + 5 different rows"),
         "{said}"
     );
-    assert!(refused("all", Shots { ways: 12, ..SHOTS }).contains("12 ways was asked for, but 'all' has 11 classes"));
+    assert!(refused("all", Shots { ways: 12, ..SHOTS }).contains("an episode of 12 ways needs as many classes, but 'all' has 11"));
     assert!(refused("all", Shots { support: 0, ..SHOTS }).contains("at least one way"));
     assert!(refused("al", SHOTS).contains("did you mean all?"));
     let said = Classes::new([("a", vec![1, 2]), ("b", vec![2])]).unwrap_err().to_string();

@@ -150,7 +150,7 @@ fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused()
             let mut estimator = method.prepared_on(&problem, &Cpu::with_threads(1)).unwrap();
             let error =
                 estimator.estimate(&mut state.duplicate(&cpu).unwrap(), Key::from([0, 2])).unwrap_err().to_string();
-            assert!(error.contains(&format!("does not come from {count} chains")), "{error}");
+            assert!(error.contains(&format!("is not from {count} chains")), "{error}");
             assert!(estimator.restart(&mut state.duplicate(&cpu).unwrap(), &state.theta).is_err());
         }
     }

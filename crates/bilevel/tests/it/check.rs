@@ -53,7 +53,7 @@ fn methods_that_unroll_agree_with_differences_of_the_whole_training() {
             let found = method.training().unwrap();
             // What extrapolated differences of a smooth function are good for.
             assert!(found.error < 1e-8 && found.cosine > 1.0 - 1e-12, "{report}");
-            assert!(method.verdict().contains("is correct for the training as it is"), "{report}");
+            assert!(method.verdict().contains("is correct for this training"), "{report}");
         }
     }
 }
@@ -205,7 +205,7 @@ fn a_method_with_steps_of_its_own_is_compared_with_a_training_that_converges() {
     let [step, penalty] = &report.methods[..] else { panic!("{report}") };
     assert!(step.minimum().unwrap().error < 1e-6, "{report}");
     assert!(step.training().unwrap_err().to_string().contains("does not train by plain descent"), "{report}");
-    assert!(step.verdict().contains("It returns a step of λ, of which only the direction was compared."), "{report}");
+    assert!(step.verdict().contains("It returns a step of λ, so only the direction was compared."), "{report}");
     assert!(step.verdict().starts_with("d-tfbo is correct for the minimum"), "{report}");
     // One that has not trained yet is seen to be off.
     assert!(!penalty.minimum().unwrap().is_close(), "{report}");

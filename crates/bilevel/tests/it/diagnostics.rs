@@ -549,7 +549,7 @@ fn a_direction_that_is_zero_at_first_is_not_called_a_flat_loss() {
     assert_eq!(
         short.notes,
         [
-            "λ has not moved yet: bome has moved θ alone so far, and its direction of λ was exactly 0; run more iterations"
+            "λ has not changed yet: bome has moved only θ so far, and its direction of λ was exactly 0; run more iterations"
         ]
     );
     let long = run(2000);

@@ -383,7 +383,7 @@ fn a_run_that_holds_no_state_to_fall_back_on_computes_the_same_and_says_so_where
     assert_eq!((diagnosis.iteration, diagnosis.cause), (13, Cause::AdjointGrowing));
     // Where the steps of the suspect iterations have taken it.
     assert!(lambda(&outcome) < -1e9, "{}", lambda(&outcome));
-    assert!(outcome.notes.iter().any(|note| note.contains("no state to fall back on")), "{:?}", outcome.notes);
+    assert!(outcome.notes.iter().any(|note| note.contains("kept no last good state")), "{:?}", outcome.notes);
 }
 
 #[test]

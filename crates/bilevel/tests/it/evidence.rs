@@ -154,7 +154,7 @@ fn minibatches_that_heat_the_chain_are_warned_of() {
 fn a_problem_is_judged_by_the_evidence_or_by_an_outer_loss() {
     let (problem, _) = regression(&[0.0]);
     let refused = Rmd::default().applies(&problem).unwrap_err().to_string();
-    assert!(refused.contains("judged by the evidence"), "{refused}");
+    assert!(refused.contains("uses the evidence and has no outer loss"), "{refused}");
     let with_outer = Problem::builder(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
         .inner(|_, l, t| t.0.square() + gaussian_prior(t.0, l.0.exp()))
         .outer(|_, _, t| t.0)

@@ -250,5 +250,5 @@ fn a_measure_cannot_have_the_name_of_a_loss() {
     let one = || Leaf(Variable::constant([], 1.0));
     let problem = Problem::builder(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
     let error = problem.measure("outer", |_, l, _| l.0).build().err().unwrap();
-    assert_eq!(error.to_string(), "a measure is named 'outer', as the outer loss is; give each its own name");
+    assert_eq!(error.to_string(), "a metric is named 'outer', which is the name of a loss; give each its own name");
 }

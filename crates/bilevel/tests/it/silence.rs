@@ -155,7 +155,7 @@ fn two_data_sets_or_measures_of_one_name_are_refused() {
     let said = not_built(quadratic().data("x", data()).data("y", data()).data("x", data()));
     assert_eq!(said, "two data sets are named 'x'; give each its own name");
     let said = not_built(quadratic().measure("m", |_, _, t| t.0).measure("m", |_, l, _| l.0));
-    assert_eq!(said, "two measures are named 'm'; give each its own name");
+    assert_eq!(said, "two metrics are named 'm'; give each its own name");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_minibatch_larger_than_the_data_or_empty_is_refused() {
     assert!(drawing(2).build().is_ok());
     let said = not_built(drawing(3));
     assert!(said.starts_with("a minibatch of 3 rows is larger than the 2 rows it is drawn from"), "{said}");
-    assert!(not_built(drawing(0)).contains("a minibatch of 0 rows"));
+    assert!(not_built(drawing(0)).contains("a minibatch has 0 rows"));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_leaf_of_theta_that_no_loss_uses_or_training_leaves_alone_is_named_before_th
             .unwrap()
     };
     assert_eq!(run(&problem(false), Rmd::default()).notes, ["no loss depends on θ.b; use it or leave it out"]);
-    let note = "the inner loss does not depend on θ.b, so it will stay at its start";
+    let note = "the inner loss does not depend on θ.b, so it will not change";
     assert_eq!(run(&problem(true), Rmd::default()).notes, [note]);
 }
 

@@ -286,7 +286,7 @@ fn a_run_that_waits_for_a_batch_can_be_stopped() {
 fn a_program_that_reads_a_stream_needs_a_key() {
     let session = Session::new(&linear(Noise::of(1)).build().unwrap(), &Cpu::with_threads(1)).unwrap();
     let said = batch_reader(&session, None).run(0..1).unwrap_err().to_string();
-    assert!(said.contains("set one with set_key"), "{said}");
+    assert!(said.contains("set a key with set_key"), "{said}");
 }
 
 #[test]

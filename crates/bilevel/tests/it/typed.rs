@@ -170,8 +170,8 @@ fn a_start_outside_its_bounds_is_refused_when_the_problem_is_built() {
         (Variable::constant([2], -1.0).at_least(0.0), "λ.shift starts at -1, below its lower bound 0"),
         (Variable::fixed(numbers(&[0.5, 2.5])).at_most(2.0), "λ.shift starts at 2.5, above its upper bound 2"),
         (Variable::uniform([2], -1.0, 1.0).at_least(0.0), "λ.shift starts at -1, below its lower bound 0"),
-        (Variable::constant([2], f64::NAN), "λ.shift starts at NaN; give it a start that is a number"),
-        (Variable::normal([2], f64::INFINITY), "λ.shift starts at inf; give it a start that is a number"),
+        (Variable::constant([2], f64::NAN), "λ.shift starts at NaN; its initial value must be a number"),
+        (Variable::normal([2], f64::INFINITY), "λ.shift starts at inf; its initial value must be a number"),
     ];
     for (shift, said) in cases {
         assert_eq!(error(fine(), shift), said);

@@ -577,7 +577,7 @@ fn methods_say_why_a_problem_is_not_for_them() {
         error.to_string()
     };
     for from in [From::State, From::Function] {
-        assert!(refused(&Reptile::default(), from).contains("λ must be θ⁰"));
+        assert!(refused(&Reptile::default(), from).contains("θ⁰ must be λ"));
     }
     assert!(refused(&Covariance::default(), From::Lambda).contains("use rmd"));
 }
