@@ -177,7 +177,7 @@ fn in_words(error: &bilevel::Error) -> String {
         }
         bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
             let free =
-                free.map_or(", more than there is in total".into(), |free| format!(", but {} are free", bytes(free)));
+                free.map_or(", more than there is in total".into(), |free| format!(", but only {} are free", bytes(free)));
             format!(
                 "this needs {} of memory at once{free}; use --set dtype=f32, fewer chains, smaller batches, \
                  another --device, or a method that stores less, such as rmd with method.storage=checkpoints",
@@ -263,9 +263,9 @@ mod tests {
             assert_eq!(error.exit_code(), BAD_INPUT);
             error.to_string()
         };
-        let change = "close other programs that use memory, or choose --set dtype=f32, fewer chains, smaller batches, \
-        a method that stores less (such as 'rmd' with method.storage=checkpoints), or another --device";
-        let wanted = format!("this needs 12.5 GiB of memory at once and 1,024 bytes are free; {change}");
+        let change = "use --set dtype=f32, fewer chains, smaller batches, another --device, or a method that stores \
+        less, such as rmd with method.storage=checkpoints";
+        let wanted = format!("this needs 12.5 GiB of memory at once, but only 1,024 bytes are free; {change}");
         assert_eq!(said(25 << 29, Some(1024)), wanted);
         let wanted = format!("this needs 2048.0 GiB of memory at once, more than there is in total; {change}");
         assert_eq!(said(2 << 40, None), wanted);

@@ -383,7 +383,10 @@ fn episodes_that_cannot_be_drawn_are_refused_with_the_name_of_the_class() {
         said.starts_with("class 'class 0' of 'all' has 6 rows, but an episode needs 2 + 5 different rows"),
         "{said}"
     );
-    assert!(refused("all", Shots { ways: 12, ..SHOTS }).contains("an episode of 12 ways needs as many classes, but 'all' has 11"));
+    assert!(
+        refused("all", Shots { ways: 12, ..SHOTS })
+            .contains("an episode of 12 ways needs as many classes, but 'all' has 11")
+    );
     assert!(refused("all", Shots { support: 0, ..SHOTS }).contains("at least one way"));
     assert!(refused("al", SHOTS).contains("did you mean all?"));
     let said = Classes::new([("a", vec![1, 2]), ("b", vec![2])]).unwrap_err().to_string();
