@@ -176,8 +176,8 @@ fn in_words(error: &bilevel::Error) -> String {
             format!("method.{name} is {value} but must be {must}")
         }
         bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
-            let free =
-                free.map_or(", more than there is in total".into(), |free| format!(", but only {} are free", bytes(free)));
+            let free = free
+                .map_or(", more than there is in total".into(), |free| format!(", but only {} are free", bytes(free)));
             format!(
                 "this needs {} of memory at once{free}; use --set dtype=f32, fewer chains, smaller batches, \
                  another --device, or a method that stores less, such as rmd with method.storage=checkpoints",

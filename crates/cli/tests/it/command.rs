@@ -450,7 +450,7 @@ fn the_schema_and_the_completions_are_printed() {
 #[test]
 fn the_tour_shows_all_three_parts_as_plain_text() {
     let shown = Place::new().run(&["tour"]).done().out;
-    for heading in ["1. A loss", "2. A bi-level problem", "3. A network"] {
+    for heading in ["1. A loss", "2. A bilevel problem", "3. A network"] {
         assert!(shown.contains(heading), "{shown}");
     }
     assert!(shown.contains("λ.bias cannot influence"), "{shown}");

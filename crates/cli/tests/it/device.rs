@@ -87,7 +87,7 @@ fn a_run_goes_on_where_it_was_and_elsewhere_only_when_asked() {
     // A configuration changed by hand does not move a run.
     on("kept/config.toml", "cuda:4096");
     place.run(&["resume", "kept"]).refused(
-        "the checkpoints in kept were made on cpu, but kept/config.toml says cuda:4096; continue on cpu with 'bilevel \
+        "the checkpoints in kept were made on cpu, but kept/config.toml has cuda:4096; continue on cpu with 'bilevel \
          resume kept --device cpu', or on cuda:4096 with --device cuda:4096",
     );
     // Nor does a mark that is damaged.

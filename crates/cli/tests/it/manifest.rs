@@ -148,7 +148,7 @@ fn what_is_wrong_in_a_file_is_named_with_line_and_key() {
     refused(
         "lambda = 0",
         "lambda = 0\nof = \"outer loss\"",
-        "line 21: a metric has one of: of = MEASURE, best = MEASURE, lambda = NUMBER, lambda_but = NUMBER",
+        "line 21: a metric has one of: of = MEASURE, best = MEASURE, lambda = NUMBER, lambda_but = NUMBER, diverged = true",
     );
     refused("title", "[[title", "line 1: this is not TOML: unclosed array table, expected `]]`");
     place
@@ -185,7 +185,7 @@ fn rows_can_be_chosen_and_what_is_done_is_reported_without_more_work() {
     let place = Place::new();
     place.write("mine.toml", MINE);
     let said = place.run(&["reproduce", "mine.toml", "--only", "still-rmd", "--json", "--out", "kept"]).done();
-    assert!(said.error.contains("3 items of those asked for with --only are done"), "{said:?}");
+    assert!(said.error.contains("3 items selected by --only are done"), "{said:?}");
     let rows = rows(&said.out);
     assert!(find(&rows, "RMD", "still, 100 steps", "λ")["ours"].is_number());
     let noisy = find(&rows, "RMD", "noisy, 100 steps", "λ");

@@ -104,7 +104,7 @@ fn patience_can_follow_a_measure() {
     let less = ["--set", "outer.improvement=0.5", "--set", "held_out.compare=false", "--quiet"];
     let found = json(&place, &[&run[..], &patience, &less].concat());
     assert_eq!((&found["stopped"], &found["iterations"]), (&"patience".into(), &4.into()), "{found:#}");
-    assert_eq!(found["because"], "the measure 'test accuracy' no longer improves");
+    assert_eq!(found["because"], "the metric 'test accuracy' no longer improves");
 }
 
 #[test]

@@ -202,7 +202,7 @@ fn a_command_that_ranks_cannot_share_is_refused_once() {
     let Some(mut command) = on_ranks(&place, 2, &["check", "synth1d"]) else { return };
     let said = Said::new(command.output().unwrap());
     assert_ne!(said.code, Some(0));
-    let sentence = "bilevel: only 'bilevel run', 'resume', 'compare' and 'reproduce' are shared out over ranks";
+    let sentence = "bilevel: only 'bilevel run', 'resume', 'compare' and 'reproduce' run on several ranks";
     assert_eq!(said.error.matches(sentence).count(), 1, "{said:?}");
 }
 

@@ -76,7 +76,7 @@ fn a_finished_run_that_is_resumed_says_the_same_again_and_cannot_be_shortened() 
     assert_eq!((said.out.as_str(), place.read("kept/result.json").as_str()), (before.as_str(), before.as_str()));
     place
         .run(&["resume", "kept", "--outer", "5"])
-        .refused("kept has already done 20 iterations, so --iterations 5 leaves nothing to do; ask for more than 20");
+        .refused("kept has already done 20 iterations, so --iterations 5 leaves nothing to do; choose more than 20");
 }
 
 #[cfg(unix)]
@@ -325,7 +325,7 @@ fn a_run_from_the_lambda_and_theta_of_another_goes_on_with_them_and_refuses_file
 
     std::fs::copy(place.path("first/theta.safetensors"), place.path("first/lambda.safetensors")).unwrap();
     let said = place.run(&["resume", "next", "--outer", "2"]);
-    assert!(said.code == Some(2) && said.error.contains("changed after the run was begun"), "{said:?}");
+    assert!(said.code == Some(2) && said.error.contains("changed after the run started"), "{said:?}");
     let said = run(&["--out", "none", "--set", "start.lambda=nowhere.safetensors"]);
     assert!(said.error.starts_with("bilevel: cannot start from nowhere.safetensors: "), "{said:?}");
     assert!(!place.path("none").exists());

@@ -108,7 +108,7 @@ fn only_runs_are_removed_and_nothing_that_no_run_wrote() {
     place.write("runs/b/thesis.tex", "years of work");
     place
         .run(&["runs", "remove", "runs/a", "runs/b", "--yes"])
-        .refused("runs/b holds thesis.tex, which no run writes; move it away first");
+        .refused("runs/b contains thesis.tex, which is not part of a run; move it away first");
     assert!(place.path("runs/a/result.json").is_file(), "all are looked at before the first is removed");
     #[cfg(unix)]
     {

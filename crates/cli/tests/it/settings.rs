@@ -222,7 +222,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
         ),
         (
             &["colour={a=1}"],
-            "--set colour={a=1}: there is no key 'colour'; there are seed, chains, threads, device, dtype, precision, data, task, start, method, inner, outer, split, held_out, checkpoint, metrics, about",
+            "--set colour={a=1}: there is no key 'colour'; there are seed, chains, threads, shard_from, device, dtype, precision, data, task, start, method, inner, outer, split, held_out, checkpoint, metrics, about",
         ),
         (
             &["method.name=rmd", "method.storage={}"],
