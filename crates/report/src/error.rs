@@ -8,7 +8,7 @@ use std::fmt;
 /// use bilevel_report::{Plot, ReportError};
 /// let error = Plot::default().png(0).unwrap_err();
 /// assert_eq!(error, ReportError::Width { given: 0, least: 16, most: 10_000 });
-/// assert_eq!(error.to_string(), "a picture 0 pixels wide cannot be drawn; ask for 16 to 10000");
+/// assert_eq!(error.to_string(), "a picture 0 pixels wide cannot be drawn; choose 16 to 10000");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

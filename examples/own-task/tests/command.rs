@@ -20,7 +20,7 @@ fn a_task_registered_elsewhere_is_listed_run_resumed_compared_checked_and_report
     assert!(done(&["list"]).contains("  weight-decay  "));
     assert!(!done(&["list"]).contains("synth1d"));
     let config = done(&["run", "weight-decay", "--set", "task.pull=3", "--dry-run"]);
-    assert!(config.contains("pull = 3.0             # what the parameter is trained towards"), "{config}");
+    assert!(config.contains("pull = 3.0             # the target of the parameter"), "{config}");
     // Training towards 3 ends at 1 where the decay is twice the pull.
     done(&["run", "weight-decay", "--set", "task.pull=3", "--out", "kept", "--quiet"]);
     let result = std::fs::read_to_string(folder.join("kept/result.json")).unwrap();

@@ -18,7 +18,7 @@ use std::fmt;
 /// let zero = || Leaf(Variable::constant([], 0.0));
 /// let refused = Problem::builder(zero(), zero()).inner(|_, l, t| (t.0 - l.0).square()).build().err();
 /// assert_eq!(refused, Some(Error::MissingLoss { level: "outer" }));
-/// assert_eq!(refused.unwrap().to_string(), "the problem has no outer loss; give one with .outer(…)");
+/// assert_eq!(refused.unwrap().to_string(), "the problem has no outer loss; add one with .outer(…)");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

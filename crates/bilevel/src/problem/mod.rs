@@ -450,7 +450,7 @@ where
     ///     .inner(|_, l, t| (t.0 - 1.0).square().sum_all() + gaussian_prior(t.0, l.0.exp()));
     /// assert!(problem().evidence().build()?.is_judged_by_evidence());
     /// let both = problem().outer(|_, _, t| t.0.sum_all()).evidence().build();
-    /// assert!(both.err().unwrap().to_string().contains("not by both"));
+    /// assert!(both.err().unwrap().to_string().contains("not both"));
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     ///

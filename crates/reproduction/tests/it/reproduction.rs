@@ -334,7 +334,7 @@ fn without_pictures_a_long_run_says_how_to_get_them() {
         assert!(study.items(&plan).unwrap().is_empty());
         let found = study.findings(&plan, &Finished::default()).unwrap();
         let why = found.rows[0].verdict.why();
-        assert!(why.contains(&format!("'bilevel data fetch {how}' gets them")), "{why}");
+        assert!(why.contains(&format!("'bilevel data fetch {how}' downloads them")), "{why}");
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(sealed.clone().sealed().unwrap(), sealed);
         std::fs::write(&one, "something else").unwrap();
         let refused = sealed.sealed().unwrap_err().to_string();
-        assert!(refused.contains("changed after the run was begun"), "{refused}");
+        assert!(refused.contains("changed after the run started"), "{refused}");
         let missing = from("no/such/file".into()).sealed().unwrap_err().to_string();
         assert!(missing.starts_with("cannot start from no/such/file"), "{missing}");
         assert_eq!(Start { checksum: "left over".into(), ..Start::default() }.sealed().unwrap(), Start::default());

@@ -262,7 +262,7 @@ fn tasks_that_the_images_cannot_make_are_refused_in_one_sentence() {
     let few = refused(FewShot { shots: 15, queries: 6, ..FewShot::default() });
     assert!(few.contains("has 20 rows, but an episode needs 15 + 6 different rows of each class"), "{few}");
     let ways = refused(FewShot { ways: 61, ..FewShot::default() });
-    assert!(ways.contains("an episode of 61 ways was asked for, but 'learn' has 60 classes"), "{ways}");
+    assert!(ways.contains("an episode of 61 ways needs as many classes, but 'learn' has 60"), "{ways}");
     for dataset in [ImageSet::TinyImagenet, ImageSet::MiniImagenet, ImageSet::TieredImagenet] {
         let none = refused(FewShot { dataset, ..FewShot::default() });
         assert!(none.contains("--data DIR"), "{none}");

@@ -243,7 +243,7 @@ fn settings_that_do_not_go_together_are_refused_in_one_sentence() {
     let many = ImplicitRepresentation { signals: 1800, ..images(Kind::Siren) };
     assert_eq!(
         refused(&many, None),
-        "there are 1797 signals, but task.signals and task.held_out ask for 1800 + 3; ask for fewer"
+        "there are 1797 signals, but task.signals and task.held_out need 1800 + 3; reduce one of them"
     );
     let folder = ImplicitRepresentation { source: "pets".into(), ..images(Kind::Siren) };
     assert!(refused(&folder, None).contains("--data DIR"));

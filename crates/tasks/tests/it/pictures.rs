@@ -70,7 +70,7 @@ fn a_class_with_too_few_pictures_and_one_that_is_not_tested_are_named() {
     pictures(data.path(), "flowers102", "test", &["rose", "tulip"], 2);
     assert_eq!(flowers().build(&context(data.path())).unwrap().sizes().0, 108 * 3 + 3 + 3 * 2 + 2);
     let text = said(&L1Regularisation { train: 9, ..flowers() }, &context(data.path()));
-    assert!(text.contains("the class 'rose' has 4 pictures, and 9 + 1 + 1 are asked for"), "{text}");
+    assert!(text.contains("the class 'rose' has 4 pictures, which is too few for 9 + 1 + 1"), "{text}");
 
     let other = tempfile::tempdir().unwrap();
     pictures(other.path(), "flowers102", "train", &["rose", "tulip"], 4);
@@ -161,7 +161,7 @@ fn digits_are_for_the_perceptron_and_settings_out_of_range_are_refused() {
     let task = LearnedLoss { validation: 1.0, ..LearnedLoss::default() };
     assert!(matches!(task.build(&without), Err(Error::Setting { name: "validation", .. })));
     let task = LearnedLoss { train: 1, ..LearnedLoss::default() };
-    assert!(said(&task, &without).contains("take more with task.train"));
+    assert!(said(&task, &without).contains("increase task.train"));
 }
 
 #[test]
