@@ -233,8 +233,8 @@ fn a_configuration_with_fewer_iterations_than_are_done_is_refused() {
     place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();
     place.write("kept/config.toml", &place.read("kept/config.toml").replace("iterations = 10", "iterations = 4"));
     place.run(&["resume", "kept"]).refused(
-        "kept has already done 10 iterations, so outer.iterations = 4 in kept/config.toml leaves nothing to do; ask \
-         for more than 10",
+        "kept has already done 10 iterations, so outer.iterations = 4 in kept/config.toml leaves nothing to do; \
+         choose more than 10",
     );
 }
 
