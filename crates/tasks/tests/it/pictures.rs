@@ -76,7 +76,7 @@ fn a_class_with_too_few_pictures_and_one_that_is_not_tested_are_named() {
     pictures(other.path(), "flowers102", "train", &["rose", "tulip"], 4);
     pictures(other.path(), "flowers102", "test", &["rose"], 2);
     let text = said(&flowers(), &context(other.path()));
-    assert!(text.contains("have 2 classes and those to test on 1; 'tulip' is not in both"), "{text}");
+    assert!(text.contains("have 2 classes and the test pictures 1; 'tulip' is not in both"), "{text}");
 }
 
 #[test]
