@@ -107,7 +107,7 @@ class Methods:
         iterations: int = 5,
         curvature: Literal["hessian", "gauss-newton"] = "hessian",
     ) -> dict[str, Any]:
-        """Implicit MAML: the inner loss is held near λ by a proximal term.
+        """Implicit MAML: a proximal term keeps θ near λ.
 
         rho: strength of the pull towards the start, above 0.
         iterations: iterations of the linear solve, at least 1 and below 2³¹.
@@ -204,7 +204,7 @@ class Methods:
 
     @staticmethod
     def v_pbgd(*, penalty: float = 10.0) -> dict[str, Any]:
-        """Gradients only: a fixed penalty on how far the inner loss is from its minimum.
+        """Gradients only: a fixed penalty on the gap between the inner loss and its minimum.
 
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
         """
@@ -228,7 +228,7 @@ class Methods:
 
     @staticmethod
     def meha(*, rho: float = 0.1, penalty: float = 10.0, power: float = 0.25) -> dict[str, Any]:
-        """Gradients only: a penalty on how far the inner loss is above its Moreau envelope.
+        """Gradients only: a penalty on the gap between the inner loss and its Moreau envelope.
 
         rho: strength of the pull towards the start, above 0.
         penalty: weight of the inner loss relative to the outer one; the bias is proportional to its inverse, above 0.
