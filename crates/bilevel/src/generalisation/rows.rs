@@ -55,7 +55,7 @@ pub struct Rows {
     validation: Vec<usize>,
     held_out: Vec<usize>,
     test: Vec<usize>,
-    /// The number of rows that were divided, if these were drawn from so many.
+    /// The number of rows that a split divided, if it did.
     #[serde(skip)]
     drawn_from: Option<usize>,
 }
@@ -77,7 +77,7 @@ impl Rows {
         Rows { test: rows.into_iter().collect(), ..self }
     }
 
-    /// The same, drawn from so many rows: tables of another length are refused.
+    /// The same rows, which divide a table of `count` rows: one of another length is refused.
     pub(crate) fn drawn_from(self, count: usize) -> Self {
         Rows { drawn_from: Some(count), ..self }
     }

@@ -63,7 +63,7 @@ pub(crate) struct Settings {
     pub problem: AnyProblem,
     pub method: Box<dyn Method>,
     pub executor: Option<Box<dyn Executor>>,
-    /// Tensors of at least so many numbers are sharded over ranks; 0 is never.
+    /// The least number of elements of a sharded tensor; 0 shards none.
     pub shard_from: usize,
     pub optimizer: Box<dyn Optimizer>,
     /// The outer rate; that of the method's output if there is none.

@@ -34,7 +34,7 @@ class Judged:
     def baselines(self, lam, *, seed=0, device="cpu", threads=0, **settings):
         """Compares λ with one tuned value for each leaf, and with none, on test rows; on held-out rows, if there are no others.
 
-        Each is trained anew by the inner loop that is given, from the start of the parameters; with test rows, on all other rows too.
+        Each is trained from scratch with the given inner loop; with test rows, on all other rows too.
 
         >>> run = divided.run("rmd", step=0.1, steps=20, rate=0.1, iterations=3)
         >>> divided.baselines(run, step=0.1, steps=20).part

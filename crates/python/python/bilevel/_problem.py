@@ -230,7 +230,7 @@ class Problem(Judged):
         return Trained(self._theta.tree(theta), inner_loss, outer_loss, dict(metrics), losses)
 
     def compare(self, methods=None, *, seeds=1, progress=None, **options):
-        """Runs several methods with the same settings, each with so many seeds, or with the seeds given. The result is a `Comparison`."""
+        """Runs several methods with the same settings, each with the same number of seeds, or with the given ones. The result is a `Comparison`."""
         chosen = methods or ["langevin-adjoint", "rmd", "ift-cg"]
         runs = {}
         for method in chosen:

@@ -55,12 +55,12 @@ def adamw(weight_decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8):
 
 
 def constant(warm_up=0):
-    """A schedule: a constant rate, after a linear warm-up of so many iterations."""
+    """A schedule: a linear warm-up of `warm_up` iterations, and then a constant rate."""
     return {"shape": "constant", "warm_up": warm_up}
 
 
 def cosine(over, last=0.0, warm_up=0):
-    """A schedule: a rate that falls along a cosine, over so many iterations, to the fraction `last` of its start.
+    """A schedule: a rate that falls along a cosine over `over` iterations, to the fraction `last` of its start.
 
     >>> run = problem.run("rmd", step=0.1, steps=20, rate=0.1, schedule=bl.cosine(4), iterations=4)
     >>> run.iterations[0]["rate"] > run.iterations[3]["rate"]
@@ -70,7 +70,7 @@ def cosine(over, last=0.0, warm_up=0):
 
 
 def step_decay(every, factor, warm_up=0):
-    """A schedule: a rate that is multiplied by `factor` every so many iterations."""
+    """A schedule: a rate that is multiplied by `factor` after every `every` iterations."""
     return {"shape": "step", "every": every, "factor": factor, "warm_up": warm_up}
 
 

@@ -39,7 +39,7 @@ pub struct Config {
     pub chains: usize,
     /// Threads to run on; 0 is all cores.
     pub threads: usize,
-    /// Tensors of at least so many numbers are sharded over ranks; 0 is never.
+    /// The least number of elements of a sharded tensor; 0 shards none.
     pub shard_from: usize,
     /// The device.
     pub device: Device,
